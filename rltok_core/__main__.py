@@ -1,0 +1,7 @@
+"""python -m rltok_core"""
+
+import sys
+
+from rltok_core.cli import main
+
+sys.exit(main())

@@ -1,0 +1,245 @@
+"""Every option of the project, typed. A resolved run is one RunConfig; its hash names its folder.
+
+Sections whose values change the weights (data, model, estimator, training, seed) are hashed into
+the run's identity; `runtime` (device, threads, how often to save) and `evaluation` are not.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from rltok_core.config.sources import Source
+from rltok_core.config.strict import Strict, digest
+
+Rate = Annotated[float, Field(gt=0, le=1)]
+
+
+class SplitConfig(Strict):
+    """How documents are divided; seeded, by document (paper.md 3).
+
+    `counts`: `test` and `validation` are numbers of documents; `fractions`: shares of documents.
+    """
+
+    scheme: Literal["counts", "fractions"] = "fractions"
+    seed: int = 0
+    test: float = 0.03
+    validation: float = 0.03
+
+
+class DataConfig(Strict):
+    """One corpus: where the bytes come from, what is kept, how it is split and cut."""
+
+    name: str
+    source: Source
+    min_bytes: int = Field(1, ge=0, description="shorter documents are dropped and counted")
+    split: SplitConfig = SplitConfig()
+    windows: Literal["first", "all"] = Field(
+        "first",
+        description="first: one document = one sequence, cut (the paper); all: every window of "
+        "seq_len - 1 bytes of a document is a sequence of its own. Rows are never packed.",
+    )
+
+    @property
+    def hash(self) -> str:
+        """sha256 of everything that decides the stored bytes (not `windows`)."""
+        return digest(self.model_dump(mode="json", exclude={"windows"}))
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}-{self.hash[:8]}"
+
+
+class ModelConfig(Strict):
+    """The autoregressive U-Net (paper.md 2)."""
+
+    size: str = Field(description="the name of the size, for tables")
+    d_model: int = Field(gt=0)
+    n_heads: int = Field(gt=0)
+    n_down: int = Field(ge=1)
+    n_mid: int = Field(ge=0, description="0: no token level at all, the floor of a comparison")
+    n_up: int = Field(ge=1)
+    window: int = Field(64, ge=1, description="bytes a byte layer sees, itself included")
+    attention_softcap: float = 50.0
+    rope_theta: float = 10_000.0
+
+    @model_validator(mode="after")
+    def _divides(self):
+        if self.d_model % self.n_heads or (self.d_model // self.n_heads) % 2:
+            raise ValueError(
+                f"d_model {self.d_model} must be n_heads {self.n_heads} times an even head size"
+            )
+        return self
+
+
+class EstimatorConfig(Strict):
+    """A boundary rule or estimator: `label` is its row in tables, `cls` is 'module:Class'."""
+
+    label: str
+    cls: str = Field(alias="class")
+    params: dict[str, Any] = {}
+    rules: str | None = Field(None, description="a Snakemake file for its preparation")
+    model_config = Strict.model_config | {"populate_by_name": True, "serialize_by_alias": True}
+
+
+class CurriculumConfig(Strict):
+    """Target-rate schedule (laptop.md; not in the paper): all boundaries, then a linear fall."""
+
+    open_until: float = Field(0.1, ge=0, le=1, description="share of steps at rate 1")
+    start: Rate = 0.9
+    end: float = Field(0.5, ge=0, le=1, description="share of steps at which the target is reached")
+
+
+class ControllerConfig(Strict):
+    """Integral controller of the realised boundary rate through a bias on the logits."""
+
+    gain: float = Field(0.02, gt=0, description="logit bias per step and unit of relative error")
+    limit: float = Field(8.0, gt=0, description="largest absolute bias")
+
+
+class TrainingConfig(Strict):
+    """The objective and its optimisation (paper.md 2 and 5)."""
+
+    seq_len: int = Field(4096, ge=4, description="positions, the leading bos included")
+    batch_size: int = Field(128, ge=1, description="sequences an optimiser step, all ranks")
+    steps: int = Field(ge=1)
+    lr: float = Field(gt=0)
+    lr_multiples: dict[Literal["embedding", "heads", "policy"], float] = {}
+    warmup_steps: int = Field(0, ge=0)
+    warmup_from: float = Field(0.1, ge=0, le=1, description="first lr as a share of lr")
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = Field(0.01, ge=0)
+    clip: float = Field(1.0, gt=0, description="gradient-norm clip")
+    precision: Literal["float32", "bf16"] = Field(
+        "bf16", description="bf16: autocast, with float32 master weights and reductions"
+    )
+    target_rate: Rate = 0.2
+    lam_early: float = Field(0.1, ge=0, le=1)
+    paper_loss_weights: bool = Field(
+        False, description="True: L_auto has weight 1; False: 1 - lam_early (ledger 2)"
+    )
+    curriculum: CurriculumConfig | None = None
+    controller: ControllerConfig | None = None
+    validate_every: int = Field(0, ge=0, description="steps; 0: only at the end")
+    validation_sequences: int = Field(64, ge=1)
+
+    @model_validator(mode="after")
+    def _warmup_fits(self):
+        if self.warmup_steps >= self.steps and self.warmup_steps > 0:
+            raise ValueError(f"warmup_steps {self.warmup_steps} must be less than steps {self.steps}")
+        return self
+
+
+class RuntimeConfig(Strict):
+    """What must not change the result; not part of a run's hash."""
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: int = Field(1, ge=1)
+    micro_batch: int = Field(0, ge=0, description="sequences a forward pass; 0: the whole batch")
+    gpus: int = Field(0, ge=0)
+    checkpoint_every: int = Field(200, ge=1)
+    keep_checkpoints: int = Field(2, ge=1)
+    log_every: int = Field(10, ge=1)
+
+
+class EvaluationConfig(Strict):
+    """What is measured after training, on the test split."""
+
+    sequences: int = Field(200, ge=1, description="at most this many windows of test documents")
+    batch_size: int = Field(16, ge=1)
+    stream_seed: int = 0
+    heatmap_documents: list[int] = [1, 3, 5, 7]
+    heatmap_bytes: int = Field(320, ge=8)
+    boundary_tolerance: int = Field(0, ge=0, description="bytes late that still count as the truth")
+
+
+class RunConfig(Strict):
+    """One training run, fully resolved."""
+
+    experiment: str
+    data: DataConfig
+    model: ModelConfig
+    estimator: EstimatorConfig
+    training: TrainingConfig
+    seed: int = Field(ge=0)
+    runtime: RuntimeConfig = RuntimeConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @property
+    def hash(self) -> str:
+        """sha256 of all that decides the weights: the identity of the run."""
+        whole = self.model_dump(mode="json")
+        whole["estimator"].pop("label")
+        whole["estimator"].pop("rules")
+        whole["model"].pop("size")
+        return digest({k: whole[k] for k in ("data", "model", "estimator", "training", "seed")})
+
+    @property
+    def id(self) -> str:
+        parts = (self.data.name, self.model.size, self.estimator.label, f"s{self.seed}")
+        return "-".join(parts) + f"-{self.hash[:8]}"
+
+    @property
+    def preparation_hash(self) -> str:
+        """Identity of what the estimator prepares from the data (a tokenizer): no seed in it."""
+        return digest(
+            {
+                "data": self.data.hash,
+                "class": self.estimator.cls,
+                "params": self.estimator.params,
+                "target_rate": self.training.target_rate,
+            }
+        )
+
+    @property
+    def preparation_id(self) -> str:
+        return f"{self.estimator.label}-{self.data.name}-{self.preparation_hash[:8]}"
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, (list, tuple)) or value is None else [value]
+
+
+Seeds = Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_as_list), Field(min_length=1)]
+
+
+class EstimatorEntry(Strict):
+    """An estimator in a matrix: its file's name, and what differs here from the file."""
+
+    name: str
+    label: str | None = None
+    params: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+
+
+def _as_entry(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+class Block(Strict):
+    """A block of the matrix: one corpus and size, several estimators, some overrides."""
+
+    data: str
+    size: str
+    estimators: list[Annotated[EstimatorEntry, BeforeValidator(_as_entry)]] = Field(min_length=1)
+    seeds: Seeds | None = None
+    model: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+    runtime: dict[str, Any] = {}
+    evaluation: dict[str, Any] = {}
+
+
+class ExperimentConfig(Strict):
+    """An experiment: a matrix of data x size x estimators x seeds, and where it goes."""
+
+    name: str
+    title: str = ""
+    tag: str = Field("", description="free text for your own notes, shown in captions")
+    results: str = "results"
+    figures: str
+    seeds: Seeds = [0]
+    plugins: list[str] = Field([], description="more folders of estimator YAMLs")
+    training: dict[str, Any] = {}
+    runtime: dict[str, Any] = {}
+    evaluation: dict[str, Any] = {}
+    matrix: list[Block] = Field(min_length=1)

@@ -1,0 +1,54 @@
+"""What the model is given: padded rows of byte ids with their lengths and explicit randomness.
+
+Shapes: B rows, S positions. Position 0 is bos, position j + 1 is byte j of the window; the
+prediction at position i is of position i + 1. Rows are never packed (one document a row).
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from rltok_core.data.stream import RandomStream
+from rltok_core.data.vocabulary import N_SPECIAL
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of rows.
+
+    Attributes:
+        ids_BS: int64 token ids; PAD after a row's end.
+        length_B: int64, valid positions of a row, bos included (>= 1).
+        stream: the random numbers of these rows.
+        hint_BS: bool, boundaries known beforehand (BPE, the planted truth), at positions;
+            None where the estimator needs none.
+        documents: (document index, first byte) of each row, for messages and results.
+    """
+
+    ids_BS: torch.Tensor
+    length_B: torch.Tensor
+    stream: RandomStream
+    hint_BS: torch.Tensor | None = None
+    documents: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def valid_BS(self) -> torch.Tensor:
+        """bool: positions that hold bos or a byte; from lengths, never from ids."""
+        index_S = torch.arange(self.ids_BS.shape[1], device=self.ids_BS.device)
+        return index_S[None, :] < self.length_B[:, None]
+
+    @property
+    def target_BS(self) -> torch.Tensor:
+        """int64 in 0..255: the byte that each position predicts; 0 where there is none."""
+        target_BS = torch.zeros_like(self.ids_BS)
+        target_BS[:, :-1] = (self.ids_BS[:, 1:] - N_SPECIAL).clamp(min=0)
+        return target_BS
+
+    @property
+    def scored_BS(self) -> torch.Tensor:
+        """bool: positions whose next position is a byte (length - 1 of a row)."""
+        index_S = torch.arange(self.ids_BS.shape[1], device=self.ids_BS.device)
+        return index_S[None, :] < (self.length_B - 1)[:, None]
+
+    def with_stream(self, stream: RandomStream) -> "Batch":
+        return replace(self, stream=stream)

@@ -1,0 +1,173 @@
+"""The autoregressive U-Net over bytes (paper.md 2), with the estimator's boundaries inside.
+
+ids -> embedding -> n_down byte layers -> X -> estimator -> n_mid token layers -> Y -> X + Y
+-> n_up byte layers -> head -> next byte; a second, early head reads X alone.
+
+Shapes: B rows, S positions (bytes, bos first), T tokens of the longest row, D model width,
+C = 256 byte logits.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from rltok_core.boundaries.contract import Estimator, Proposal, Tokens
+from rltok_core.config.schema import ModelConfig
+from rltok_core.data.batch import Batch
+from rltok_core.data.vocabulary import N_SPECIAL, VOCABULARY
+from rltok_core.model.attention import rope_table
+from rltok_core.model.layers import DecoderLayer
+
+
+@dataclass
+class Prediction:
+    """What the U-Net says of a batch.
+
+    Attributes:
+        logits_BSC: next-byte logits over the 256 bytes alone: special ids have no probability.
+        early_logits_BSC: the same by the early exit, from x_BSD.
+        proposal: the boundaries used.
+        tokens: the token level's input; None without a token level.
+        x_BSD: byte vectors after the down layers.
+    """
+
+    logits_BSC: torch.Tensor
+    early_logits_BSC: torch.Tensor
+    proposal: Proposal
+    tokens: Tokens | None
+    x_BSD: torch.Tensor
+
+
+class UNet(nn.Module):
+    """The network. No final norm, no embedding scaling, separate embedding and heads.
+
+    Args:
+        config: sizes.
+        estimator: proposes boundaries, turns bytes into tokens and back; it keeps the weights
+            that it came with.
+        seed: of the network's own weights, drawn on the CPU by PyTorch's default rules, so that
+            they are the same on every device.
+    """
+
+    def __init__(self, config: ModelConfig, estimator: Estimator, seed: int):
+        super().__init__()
+        self.config, self.estimator = config, estimator
+        width = config.d_model
+
+        def layers(count, d_mlp, window):
+            layer = (width, config.n_heads, d_mlp, window, config.attention_softcap)
+            return nn.ModuleList(DecoderLayer(*layer) for _ in range(count))
+
+        self.embedding = nn.Embedding(VOCABULARY, width)
+        self.down = layers(config.n_down, width, config.window)
+        self.mid = layers(config.n_mid, 4 * width, None)
+        self.up = layers(config.n_up, width, config.window)
+        self.head = nn.Linear(width, VOCABULARY, bias=False)
+        self.early_head = nn.Linear(width, VOCABULARY, bias=False)
+        self._draw(torch.Generator().manual_seed(seed))
+
+    @torch.no_grad()
+    def _draw(self, generator: torch.Generator) -> None:
+        """PyTorch's defaults from our generator: N(0, 1) embedding, U(+-fan_in^-1/2) matrices."""
+        if self.embedding.weight.is_meta:
+            return
+        drawn = torch.empty(self.embedding.weight.shape, device="cpu")
+        self.embedding.weight.copy_(drawn.normal_(generator=generator))
+        for part in (self.down, self.mid, self.up, self.head):
+            for module in part.modules():
+                if isinstance(module, nn.Linear):
+                    bound = module.in_features**-0.5
+                    drawn = torch.empty(module.weight.shape, device="cpu")
+                    module.weight.copy_(drawn.uniform_(-bound, bound, generator=generator))
+        self.early_head.weight.copy_(self.head.weight)
+
+    def forward(
+        self, batch: Batch, target_rate: float, mid: Literal["use", "stale", "zero"] = "use"
+    ) -> Prediction:
+        """Predict the next byte at every position.
+
+        Args:
+            batch: rows of ids, right-padded.
+            target_rate: boundaries per position asked for; at 1 or more a learned estimator is
+                overruled and every position is a boundary (a curriculum's open phase).
+            mid: how the token level is used, to measure what it is worth. "stale": each byte
+                receives the token before the latest (the first where there is none); "zero":
+                nothing.
+        """
+        config = self.config
+        table = rope_table(
+            batch.ids_BS.shape[1],
+            config.d_model // config.n_heads,
+            config.rope_theta,
+            batch.ids_BS.device,
+        )
+        x_BSD = self.embedding(batch.ids_BS)
+        for layer in self.down:
+            x_BSD = layer(x_BSD, table)
+        proposal = self.estimator.propose(x_BSD, batch, target_rate)
+        if target_rate >= 1 and self.estimator.learned:
+            valid_BS = batch.valid_BS
+            proposal = replace(proposal, boundary_BS=valid_BS, free_BS=torch.zeros_like(valid_BS))
+        z_BSD, tokens = x_BSD, None
+        if self.config.n_mid:
+            tokens = self.estimator.to_tokens(x_BSD, proposal)
+            if mid != "zero":
+                z_BSD = x_BSD + self._token_level(tokens, proposal, table, mid == "stale")
+        for layer in self.up:
+            z_BSD = layer(z_BSD, table)
+        return Prediction(
+            logits_BSC=F.linear(z_BSD, self.head.weight[N_SPECIAL:]),
+            early_logits_BSC=F.linear(x_BSD, self.early_head.weight[N_SPECIAL:]),
+            proposal=proposal,
+            tokens=tokens,
+            x_BSD=x_BSD,
+        )
+
+    def _token_level(
+        self, tokens: Tokens, proposal: Proposal, table: torch.Tensor, stale: bool
+    ) -> torch.Tensor:
+        """The token layers' output spread over the bytes, y_BSD."""
+        y_BTD, turn_BTd = tokens.x_BTD, table[tokens.position_BT]
+        for layer in self.mid:
+            y_BTD = layer(y_BTD, turn_BTd)
+        if stale:
+            tokens = replace(tokens, index_BS=(tokens.index_BS - 1).clamp(min=0))
+        return self.estimator.to_bytes(y_BTD, tokens, proposal)
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Every parameter once: embedding, heads, policy (the estimator's), layers."""
+        return {
+            "embedding": list(self.embedding.parameters()),
+            "heads": [self.head.weight, self.early_head.weight],
+            "policy": list(self.estimator.parameters()),
+            "layers": [p for part in (self.down, self.mid, self.up) for p in part.parameters()],
+        }
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Numbers of weights: total, byte_layers, mid_layers, embedding_and_heads, policy."""
+
+        def count(*modules):
+            return sum(p.numel() for module in modules for p in module.parameters())
+
+        return {
+            "total": count(self),
+            "byte_layers": count(self.down, self.up),
+            "mid_layers": count(self.mid),
+            "embedding_and_heads": count(self.embedding, self.head, self.early_head),
+            "policy": count(self.estimator),
+        }
+
+
+def target_logp(prediction: Prediction, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """(logp_BS, logp_early_BS): float32 log-probability (nats) of each position's next byte by
+    the two heads, with gradient; 0 where nothing is predicted."""
+    scored_BS, target_B = batch.scored_BS, batch.target_BS.flatten()
+
+    def logp_BS(logits_BSC):
+        nats_B = F.cross_entropy(logits_BSC.flatten(0, 1).float(), target_B, reduction="none")
+        return -nats_B.view_as(scored_BS) * scored_BS
+
+    return logp_BS(prediction.logits_BSC), logp_BS(prediction.early_logits_BSC)

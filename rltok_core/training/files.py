@@ -1,0 +1,49 @@
+"""Files that are whole or absent: written aside, synced, renamed; a full disk is a clear error."""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from rltok_core.errors import UserError
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the folder's renames survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(path: Path, data: bytes | memoryview) -> None:
+    """Put `data` at `path` so that a reader sees the old file or the new one, never a part.
+
+    Raises:
+        UserError: the disk (or the quota) is full; what was at `path` before is still there.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(aside, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        if error.errno in FULL:
+            raise UserError(
+                f"{path}: not written, {error.strerror}; nothing that was there before is lost. "
+                "Free some space and run the same command again"
+            ) from None
+        raise
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    """write_whole of strict JSON (no NaN): a value that isn't finite is a ValueError here."""
+    write_whole(path, (json.dumps(values, indent=1, allow_nan=False) + "\n").encode())

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from rltok_core.data.batch import Batch
+from rltok_core.errors import UserError
 
 
 @dataclass
@@ -129,6 +130,8 @@ class Estimator(nn.Module):
 
     def __init__(self, params: dict, d_model: int, target_rate: float, seq_len: int):
         super().__init__()
+        if params and type(self).__init__ is Estimator.__init__:
+            raise TypeError(f"{type(self).__name__} takes no parameters, got {sorted(params)}")
         self.d_model, self.target_rate, self.seq_len = d_model, target_rate, seq_len
         # what the rate controller adds to the logits; saved with the weights
         self.register_buffer("rate_bias", torch.zeros((), dtype=torch.float32))
@@ -161,3 +164,14 @@ def fixed_proposal(chosen_BS: torch.Tensor, batch: Batch) -> Proposal:
     forced = forced_BS(batch)
     boundary_BS = (chosen_BS | forced) & batch.valid_BS
     return Proposal(boundary_BS, boundary_BS.float(), batch.valid_BS & ~forced)
+
+
+def hinted_proposal(batch: Batch, name: str) -> Proposal:
+    """The proposal of a rule whose boundaries are known beforehand (batch.hint_BS).
+
+    Raises:
+        UserError: the batch carries no hints; `name` is the estimator's, for the message.
+    """
+    if batch.hint_BS is None:
+        raise UserError(f"estimator {name!r} needs known boundaries, and this batch has none")
+    return fixed_proposal(batch.hint_BS, batch)

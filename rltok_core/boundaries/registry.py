@@ -1,4 +1,4 @@
-"""From an estimator's configuration to its class: the only place that imports estimators by name."""
+"""From an estimator's configuration to its class: the one place that imports estimators by name."""
 
 import importlib
 import importlib.util

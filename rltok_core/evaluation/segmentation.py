@@ -17,11 +17,15 @@ WHITESPACE = np.zeros(256, dtype=bool)
 WHITESPACE[[9, 10, 11, 12, 13, 32]] = True
 
 
-def word_starts(document: np.ndarray) -> np.ndarray:
-    """bool, one a byte: a byte that isn't whitespace, first of its document or after whitespace."""
-    space = WHITESPACE[document]
-    after_space = np.concatenate([np.ones(min(1, len(space)), dtype=bool), space[:-1]])
-    return ~space & after_space
+def word_starts(window: np.ndarray) -> np.ndarray:
+    """bool, one a byte: a byte that isn't whitespace right after one that is.
+
+    The window's first byte is none: what starts there has bos's forced boundary already.
+    """
+    space = WHITESPACE[window]
+    starts = np.zeros(len(window), dtype=bool)
+    starts[1:] = space[:-1] & ~space[1:]
+    return starts
 
 
 def matches(predicted: np.ndarray, reference: np.ndarray, tolerance: int) -> int:

@@ -92,11 +92,11 @@ def test_tolerance_leaves_the_denominators_alone():
 def test_word_starts():
     text = "  né\t\nx  yz ".encode()
     found = word_starts(np.frombuffer(text, np.uint8))
-    expected = [i for i, b in enumerate(text) if not chr(b).isspace() or b >= 128]
-    expected = [i for i in expected if i == 0 or text[i - 1] in b" \t\n"]
-    assert np.flatnonzero(found).tolist() == expected == [2, 7, 10]
-    assert np.flatnonzero(word_starts(np.frombuffer(b"ab c", np.uint8))).tolist() == [0, 3]
-    assert word_starts(np.zeros(0, np.uint8)).tolist() == []
+    assert np.flatnonzero(found).tolist() == [2, 7, 10]
+    # the first byte is bos's already
+    assert np.flatnonzero(word_starts(np.frombuffer(b"ab c", np.uint8))).tolist() == [3]
+    for n in (0, 1):
+        assert word_starts(np.full(n, 97, np.uint8)).tolist() == [False] * n
 
 
 def test_whitespace_is_pythons_for_bytes():

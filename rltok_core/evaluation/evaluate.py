@@ -1,0 +1,265 @@
+"""Everything that is measured of one model on the test split of its data.
+
+The model is run four times over the same windows: with boundaries sampled from the seeded stream
+(the main figures), with 0.5 in place of every random number (a threshold on the probability; the
+same as sampled for a rule that draws none), and with the token level stale or zeroed, which says
+what it is worth (laptop.md).
+What is not defined (no whitespace in the text, no token level, no known truth) is None.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from rltok_core.data.batches import Windows
+from rltok_core.data.store import ByteStore
+from rltok_core.errors import UserError
+from rltok_core.evaluation.bits import LN2, CorpusScore
+from rltok_core.evaluation.heatmap import heatmap
+from rltok_core.evaluation.score import WindowScore, WindowStreams, score_windows, spread
+from rltok_core.evaluation.segmentation import (
+    Agreement,
+    TokenLengths,
+    WhitespaceShare,
+    word_starts,
+)
+from rltok_core.evaluation.subject import Subject
+from rltok_core.training.inputs import read_data_hash, read_hints
+from rltok_core.training.manifest import provenance
+
+SPLIT = "test"
+MAX_BINS = 64  # of the figures by position
+COLLAPSE = 4.0  # a rate this many times above or below the target is flagged (promise 5)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The test split, and what is known of its boundaries.
+
+    Attributes:
+        manifest: the data folder's manifest.json.
+        hints: what the estimator is given, uint8, one a byte of the store; None if nothing.
+        bpe: first bytes of BPE tokens, likewise; None if not given.
+    """
+
+    store: ByteStore
+    manifest: dict
+    hints: np.ndarray | None
+    bpe: np.ndarray | None
+
+
+def read_held_out(subject: Subject, data: Path, prepared: Path | None, bpe: Path | None) -> HeldOut:
+    """Open the test split for a model.
+
+    Raises:
+        UserError: missing files; data other than the model was trained on; no truth or nothing
+            prepared where the estimator needs it.
+    """
+    found = read_data_hash(subject.run, data)
+    if subject.data_hash not in (None, found):
+        raise UserError(
+            f"{data}: its content hash is {found[:8]}, but {subject.id} was trained on "
+            f"{subject.data_hash[:8]}; a model is only evaluated on its own data's {SPLIT} split"
+        )
+    manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
+    store = ByteStore.open(data / SPLIT)
+    hints = read_hints(type(subject.model.estimator), store, SPLIT, data, prepared)
+    return HeldOut(store, manifest, hints, None if bpe is None else _read_bpe(bpe, store))
+
+
+def _read_bpe(folder: Path, store: ByteStore) -> np.ndarray:
+    """A prepared BPE folder's boundaries of the test split."""
+    path = folder / f"{SPLIT}.hints.npy"
+    if not path.is_file():
+        raise UserError(f"{path}: missing; make it with `rltok prepare`")
+    hints = np.load(path, mmap_mode="r", allow_pickle=False)
+    if hints.shape != (len(store.bytes),):
+        raise UserError(
+            f"{path}: {hints.shape} boundaries for the {len(store.bytes)} bytes of {SPLIT}; "
+            "it was prepared from other data"
+        )
+    return hints
+
+
+def _by_position(scores: list[WindowScore], n_positions: int) -> dict[str, list]:
+    """Boundary probability and bits by a byte's place in its window, in at most MAX_BINS bins.
+
+    index is the mean place of a bin's scored bytes, count how many there are; forced ends have no
+    probability of the model's, so boundary_prob leaves them out (None where nothing is left).
+    """
+    bins = min(MAX_BINS, n_positions)
+    sums = {name: np.zeros(bins) for name in ("place", "bits", "count", "prob", "free")}
+
+    def add(name: str, bin_n: np.ndarray, value_n) -> None:
+        sums[name] += np.bincount(bin_n, weights=value_n, minlength=bins)
+
+    for score in scores:
+        place_n = np.arange(len(score.nats))
+        bin_n = place_n * bins // n_positions
+        add("place", bin_n, place_n.astype(np.float64))
+        add("bits", bin_n, score.nats.astype(np.float64) / LN2)
+        add("count", bin_n, np.ones(len(place_n)))
+        add("prob", bin_n[:-1], score.prob[:-1].astype(np.float64))
+        add("free", bin_n[:-1], np.ones(len(place_n) - 1))
+    seen = np.flatnonzero(sums["count"])
+    return {
+        "index": [float(sums["place"][b] / sums["count"][b]) for b in seen],
+        "boundary_prob": [
+            float(sums["prob"][b] / sums["free"][b]) if sums["free"][b] else None for b in seen
+        ],
+        "bpb": [float(sums["bits"][b] / sums["count"][b]) for b in seen],
+        "count": [int(sums["count"][b]) for b in seen],
+    }
+
+
+def _segmentation(scores: list[WindowScore], held_out: HeldOut, tolerance: int) -> dict:
+    """Agreement of the sampled boundaries with word starts, BPE and the truth, where known."""
+    store = held_out.store
+
+    def words(score: WindowScore) -> np.ndarray:
+        return word_starts(np.asarray(store[score.document][score.slice]))
+
+    def stored(flags: np.ndarray) -> Callable[[WindowScore], np.ndarray]:
+        def reference(score: WindowScore) -> np.ndarray:
+            first = int(store.offsets[score.document]) + score.start
+            return np.asarray(flags[first : first + len(score.nats)]) != 0
+
+        return reference
+
+    def agreement(reference: Callable[[WindowScore], np.ndarray], late: int = 0) -> dict:
+        total = Agreement(late)
+        for score in scores:
+            total.add(score.boundary, reference(score))
+        return total.scores()
+
+    bpe, truth = held_out.bpe, store.truth
+    return {
+        "word_starts": agreement(words),
+        "bpe": None if bpe is None else agreement(stored(bpe)),
+        "truth": None if truth is None else agreement(stored(truth)),
+        "truth_tolerant": None if truth is None else agreement(stored(truth), tolerance),
+    }
+
+
+def _corpus(scores: list[WindowScore]) -> CorpusScore:
+    corpus = CorpusScore()
+    for score in scores:
+        # bos's boundary is forced, and counts as a boundary on a valid position
+        boundaries = 1 + int(np.count_nonzero(score.boundary))
+        corpus.document(score.document).add(score.nats, score.nats_early, boundaries)
+    return corpus
+
+
+def evaluate(
+    subject: Subject, held_out: HeldOut, check: Callable[[], None]
+) -> tuple[dict, CorpusScore, dict]:
+    """Measure a model.
+
+    Args:
+        check: called before every batch; raises to stop.
+
+    Returns:
+        The values of evaluation.json, the scores by document, the values of heatmap.json.
+
+    Raises:
+        UserError: there is no byte to score.
+    """
+    run, store = subject.run, held_out.store
+    settings, training = run.evaluation, run.training
+    model = subject.model.to(run.runtime.device)
+    streams = WindowStreams(store, settings.stream_seed)
+    windows = Windows(store, training.seq_len, run.data.windows, held_out.hints)
+    indices = spread(len(windows), settings.sequences)
+    if not indices:
+        raise UserError(f"the {SPLIT} split of {run.data.name} has no byte to score")
+    score = partial(
+        score_windows,
+        model,
+        streams=streams,
+        target_rate=training.target_rate,
+        batch_size=settings.batch_size,
+        device=run.runtime.device,
+        check=check,
+    )
+
+    def corpus_bpb(**how) -> float:
+        """Corpus bits per byte of another pass over the same windows."""
+        return _corpus(list(score(windows, indices, **how))).bpb
+
+    scores = list(score(windows, indices))
+    corpus = _corpus(scores)
+    lengths, space = TokenLengths(), WhitespaceShare()
+    for window in scores:
+        lengths.add(window.boundary)
+        space.add(np.asarray(store[window.document][window.slice]), window.boundary)
+
+    has_mid = run.model.n_mid > 0
+    learned = type(model.estimator).learned
+    bpb_stale = corpus_bpb(mid="stale") if has_mid else None
+    bpb_zeroed = corpus_bpb(mid="zero") if has_mid else None
+    boundaries = sum(document.boundaries for document in corpus.documents.values())
+    boundary_rate = boundaries / (corpus.n_bytes + len(scores))
+    planted = held_out.manifest.get("planted")
+    floor = planted["entropy_bits_per_byte"] if planted else None
+    ratio = boundary_rate / training.target_rate
+    result = {
+        "run_id": subject.id,
+        "run_hash": run.hash,
+        "evaluation_hash": subject.evaluation_hash,
+        "data_hash": held_out.manifest["content_hash"],
+        "experiment": run.experiment,
+        "data": run.data.name,
+        "size": run.model.size,
+        "label": subject.label,
+        "seed": run.seed,
+        "causal": type(model.estimator).causal,
+        "learned": learned,
+        "curriculum": learned and training.curriculum is not None,
+        "controller": learned and training.controller is not None,
+        "documents": len(corpus.documents),
+        "windows": len(scores),
+        "scored_bytes": corpus.n_bytes,
+        "bpb": corpus.bpb,
+        "bpb_early": corpus.bpb_early,
+        "bpb_mean_documents": corpus.bpb_mean_documents,
+        "bpb_threshold": corpus_bpb(constant=0.5),
+        "bpb_stale": bpb_stale,
+        "bpb_zeroed": bpb_zeroed,
+        "mid_usage": bpb_zeroed - corpus.bpb if has_mid else None,
+        "mid_stale": bpb_stale - corpus.bpb if has_mid else None,
+        # boundaries over valid positions, bos and the forced ends included, as in training
+        "boundary_rate": boundary_rate,
+        "boundary_rate_free": space.rate,
+        "target_rate": training.target_rate,
+        "rate_flag": has_mid and not 1 / COLLAPSE <= ratio <= COLLAPSE,
+        "bytes_per_token": lengths.mean,
+        "token_lengths": {str(n): lengths.counts[n] for n in sorted(lengths.counts)},
+        "whitespace_share": space.share,
+        "whitespace_chance": space.chance,
+        "segmentation": _segmentation(scores, held_out, settings.boundary_tolerance),
+        "boundary_tolerance": settings.boundary_tolerance,
+        "floor_bpb": floor,
+        "gap_bpb": None if floor is None else corpus.bpb - floor,
+        "positions": _by_position(scores, training.seq_len - 1),
+        **_training_figures(subject.training),
+        "manifest": provenance(run, held_out.manifest["content_hash"]),
+        "status": "complete",
+    }
+    whole = Windows(store, training.seq_len, "all", held_out.hints)
+    return result, corpus, heatmap(store, whole, settings, score)
+
+
+def _training_figures(training: dict) -> dict:
+    """What training.json says of the cost; all None for an oracle, which had no training."""
+    names = {
+        "flops_paper": "flops_paper",
+        "flops_counted": "flops_counted",
+        "train_seconds": "seconds",
+        "bytes_per_second": "bytes_per_second",
+        "peak_memory_bytes": "peak_memory_bytes",
+    }
+    return {ours: training[theirs] if training else None for ours, theirs in names.items()}

@@ -25,6 +25,8 @@ from functools import lru_cache
 import torch
 import torch.nn.functional as F
 
+from rltok_core.model.norm import widened
+
 
 @lru_cache(maxsize=8)
 def rope_table(length: int, d_head: int, theta: float, device: torch.device) -> torch.Tensor:
@@ -36,8 +38,7 @@ def rope_table(length: int, d_head: int, theta: float, device: torch.device) -> 
 
 def rotate(x_BSHd: torch.Tensor, turn_BSd: torch.Tensor) -> torch.Tensor:
     """Apply RoPE in float32 (or float64); `turn_BSd` is the table at each position, complex."""
-    x_BSHd = x_BSHd if x_BSHd.dtype == torch.float64 else x_BSHd.float()
-    pairs = torch.view_as_complex(x_BSHd.unflatten(-1, (-1, 2)))
+    pairs = torch.view_as_complex(widened(x_BSHd).unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * turn_BSd.unsqueeze(-2)).flatten(-2)
 
 
@@ -62,7 +63,7 @@ def _causal_mask(length: int, device: torch.device) -> torch.Tensor:
 
 
 def _softcap_softmax(score: torch.Tensor, hidden: torch.Tensor, softcap: float) -> torch.Tensor:
-    score = softcap * torch.tanh(score.float() / softcap)
+    score = softcap * torch.tanh(widened(score) / softcap)
     return torch.softmax(score.masked_fill(hidden, float("-inf")), -1)
 
 

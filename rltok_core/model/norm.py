@@ -8,6 +8,11 @@ import torch.nn.functional as F
 from torch import nn
 
 
+def widened(x: torch.Tensor) -> torch.Tensor:
+    """float32 at least: what norms, softmaxes and losses are computed in."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 class RMSNorm(nn.Module):
     """RMSNorm with weight (1 + w), w zero at the start (Gemma 2); float32 inside and out."""
 
@@ -17,4 +22,4 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x_D: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x_D.float(), self.weight.shape, 1 + self.weight, self.eps)
+        return F.rms_norm(widened(x_D), self.weight.shape, 1 + self.weight, self.eps)

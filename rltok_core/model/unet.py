@@ -114,7 +114,8 @@ class UNet(nn.Module):
         z_BSD, tokens = x_BSD, None
         if self.config.n_mid:
             tokens = self.estimator.to_tokens(x_BSD, proposal)
-            if mid != "zero":
+            # rows without any boundary add zero: a batch of nothing else has no tokens at all
+            if mid != "zero" and tokens.x_BTD.shape[1]:
                 z_BSD = x_BSD + self._token_level(tokens, proposal, table, mid == "stale")
         for layer in self.up:
             z_BSD = layer(z_BSD, table)

@@ -1,0 +1,98 @@
+"""Attention against a dense float64 reference, query by query."""
+
+import pytest
+import torch
+
+from rltok_core.model.attention import (
+    kernel_report,
+    local_attention,
+    rope_table,
+    rotate,
+    token_attention,
+)
+
+
+def _reference(q_BSHd, k_BSHd, v_BSHd, window, softcap):
+    """One query at a time over exactly the keys it may see."""
+    out_BSHd = torch.zeros_like(q_BSHd)
+    for i in range(q_BSHd.shape[1]):
+        first = max(0, i - window + 1)
+        score = torch.einsum("bhd,bkhd->bhk", q_BSHd[:, i], k_BSHd[:, first : i + 1])
+        weight = torch.softmax(softcap * torch.tanh(score / softcap), -1)
+        out_BSHd[:, i] = torch.einsum("bhk,bkhd->bhd", weight, v_BSHd[:, first : i + 1])
+    return out_BSHd
+
+
+def _run(function, inputs, dtype):
+    inputs = [x.to(dtype, copy=True).requires_grad_() for x in inputs]
+    out = function(*inputs)
+    weight = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view_as(out).to(dtype)
+    (out * weight).sum().backward()
+    return [out.detach(), *(x.grad for x in inputs)]
+
+
+def _qkv(length, seed, scale=6.0, d_head=6):
+    generator = torch.Generator().manual_seed(seed)
+    shape = (2, length, 3, d_head)
+    # scores reach +-100: the soft cap matters
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float64) * s
+        for s in (scale, scale, 1.0)
+    ]
+
+
+@pytest.mark.parametrize("window", [1, 4, 8, 17, 64])
+@pytest.mark.parametrize("length", [1, 3, 16, 33, 130])
+def test_local_attention_equals_the_dense_reference(window, length):
+    inputs = _qkv(length, seed=window * 1000 + length)
+    expected = _run(lambda *x: _reference(*x, window, 50.0), inputs, torch.float64)
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
+        actual = _run(lambda *x: local_attention(*x, window, 50.0), inputs, dtype)
+        for a, e in zip(actual, expected, strict=True):
+            torch.testing.assert_close(a.double(), e, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("length", [1, 5, 60, 256])
+def test_token_attention_equals_the_dense_reference(length):
+    inputs = _qkv(length, seed=length)
+    expected = _run(lambda *x: _reference(*x, length, 50.0), inputs, torch.float64)
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
+        actual = _run(lambda *x: token_attention(*x, 50.0), inputs, dtype)
+        for a, e in zip(actual, expected, strict=True):
+            torch.testing.assert_close(a.double(), e, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", ["local", "token"])
+def test_what_follows_moves_nothing_before(kind):
+    inputs = [x.float() for x in _qkv(40, seed=3, scale=1.0)]
+    changed = [x.clone() for x in inputs]
+    for x in changed:
+        x[:, 25:] += 1.0
+    outs = [
+        local_attention(*x, 8, 50.0) if kind == "local" else token_attention(*x, 50.0)
+        for x in (inputs, changed)
+    ]
+    assert torch.equal(outs[0][:, :25], outs[1][:, :25])
+    assert not torch.allclose(outs[0][:, 25:], outs[1][:, 25:])
+
+
+def test_rope_depends_on_the_distance_alone_and_positions_are_exact():
+    generator = torch.Generator().manual_seed(4)
+    q, k = (torch.randn(1, 1, 1, 32, generator=generator, dtype=torch.float64) for _ in range(2))
+    table = rope_table(4096, 32, 10_000.0, q.device)
+
+    def score(i, j):
+        return (rotate(q, table[None, i : i + 1]) * rotate(k, table[None, j : j + 1])).sum()
+
+    # 4095 and 4088 are one number in bf16 (ledger 3)
+    torch.testing.assert_close(score(4095, 4088), score(7, 0), rtol=1e-5, atol=1e-5)
+    assert abs(score(4095, 4088) - score(4095, 4095)) > 1e-2
+    # a quarter turn of the first pair, by hand
+    angle = torch.tensor(3.0, dtype=torch.float64)
+    turned = rotate(q, table[None, 3:4]).flatten()
+    expected = q.flatten()[0] * angle.cos() - q.flatten()[1] * angle.sin()
+    torch.testing.assert_close(turned[0], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_kernel_report_names_both_kinds():
+    assert "local" in kernel_report() and "tokens" in kernel_report()

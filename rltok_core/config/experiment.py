@@ -1,5 +1,6 @@
 """From an experiment's YAML to the list of resolved runs."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +49,24 @@ def load_experiment(
     return experiment, list(runs.values())
 
 
-def read_experiment(path: Path) -> tuple[ExperimentConfig, list[RunConfig]]:
-    """load_experiment on a file; its configs folder is the grandparent `configs`, else ./configs."""
+def read_experiment(
+    path: Path, configs: Path | None = None
+) -> tuple[ExperimentConfig, list[RunConfig]]:
+    """load_experiment on a file; by default its grandparent `configs`, else ./configs."""
     path = Path(path)
-    home = path.resolve().parent.parent
-    return load_experiment(
-        read_yaml(path), str(path), home if (home / "sizes.yaml").is_file() else CONFIGS
-    )
+    if configs is None:
+        home = path.resolve().parent.parent
+        configs = home if (home / "sizes.yaml").is_file() else CONFIGS
+    return load_experiment(read_yaml(path), str(path), configs)
+
+
+def preparations(runs: list[RunConfig]) -> dict[str, RunConfig]:
+    """What has to be prepared, each by the first run that asks for it."""
+    found: dict[str, RunConfig] = {}
+    for run in runs:
+        if run.estimator.rules:
+            found.setdefault(run.preparation_id, run)
+    return found
 
 
 def load_data(name: str, configs: Path = CONFIGS) -> DataConfig:
@@ -68,10 +80,13 @@ def load_estimator(
 ) -> EstimatorConfig:
     """Read an estimator's YAML and lay the entry's params over it.
 
-    The YAML names every parameter with its default, so that it is also the list of valid keys.
-    A class of the form 'file.py:Class' is looked up beside the YAML.
+    The YAML names every parameter with its default, so that it is also the list of valid keys
+    and of their types. A class of the form 'file.py:Class' is looked up beside the YAML.
     """
     folders = [configs / "estimators", *map(Path, plugins or [])]
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"plugins: no folder {folder}")
     known = {p.stem: p for folder in folders for p in sorted(folder.glob("*.yaml"))}
     if entry.name not in known:
         raise UserError(f"unknown estimator {entry.name!r}{nearest(entry.name, list(known))}")
@@ -81,35 +96,54 @@ def load_estimator(
     if entry.label is not None:
         values["label"] = entry.label
     estimator = parse(EstimatorConfig, values, str(path))
-    for key in entry.params:
-        if key not in estimator.params:
-            hint = nearest(key, list(estimator.params))
+    params = dict(estimator.params)
+    for key, value in entry.params.items():
+        if key not in params:
+            hint = nearest(key, list(params))
             raise UserError(f"{path}: estimator {entry.name!r} has no parameter {key!r}{hint}")
+        params[key] = value
+    params = {
+        key: _typed(value, estimator.params[key], f"{path}: parameter {key!r}")
+        for key, value in params.items()
+    }
     module, _, cls = estimator.cls.partition(":")
     if module.endswith(".py"):
-        module = str((path.parent / module).resolve())
-    rules = estimator.rules and str((path.parent / estimator.rules).resolve())
-    return estimator.model_copy(
-        update={
-            "params": _numbers(merge(estimator.params, entry.params)),
-            "cls": f"{module}:{cls}",
-            "rules": rules,
-        }
-    )
+        module = _here(path.parent / module)
+    rules = estimator.rules and _here(path.parent / estimator.rules)
+    update = {"params": params, "cls": f"{module}:{cls}", "rules": rules}
+    return estimator.model_copy(update=update)
 
 
-def _numbers(params: dict[str, Any]) -> dict[str, Any]:
-    """PyYAML reads 1e-3 (no dot) as text; here it is the number it looks like."""
+def _here(path: Path) -> str:
+    """The path relative to the working folder where it lies in it: a hash that clones share."""
+    path = path.resolve()
+    here = Path.cwd().resolve()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
-    def number(value):
-        if isinstance(value, str):
-            try:
-                return float(value)
-            except ValueError:
-                return value
-        return value
 
-    return {key: number(value) for key, value in params.items()}
+def _typed(value: Any, default: Any, where: str) -> Any:
+    """`value` with the type of the parameter's default, wherever it was spelt as text.
+
+    PyYAML reads 1e-3 (no dot) as text, and Snakemake's command line hands on text inside lists.
+    """
+    kind = type(_number(default))
+    if kind is bool:
+        words = {"true": True, "false": False}
+        value = words.get(value.lower(), value) if isinstance(value, str) else value
+        if not isinstance(value, bool):
+            raise UserError(f"{where}: expected true or false, got {value!r}")
+    elif kind in (int, float):
+        value = _number(value)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise UserError(f"{where}: expected a number, got {value!r}")
+    return value
+
+
+def _number(value: Any) -> Any:
+    """The number that a text such as '1e-3' or '8' looks like; anything else as it is."""
+    if isinstance(value, str) and re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", value):
+        return int(value) if re.fullmatch(r"[-+]?\d+", value) else float(value)
+    return value
 
 
 def _resolve(
@@ -127,7 +161,7 @@ def _resolve(
     values = {
         "experiment": experiment.name,
         "data": load_data(block.data, configs).model_dump(),
-        "model": merge({"size": block.size, **size["model"]}, block.model),
+        "model": merge(merge({"size": block.size, **size["model"]}, block.model), entry.model),
         "estimator": load_estimator(entry, configs, experiment.plugins).model_dump(),
         "training": training,
         "seed": seed,
@@ -137,10 +171,18 @@ def _resolve(
     return parse(RunConfig, values, f"{where}: {block.data}/{block.size}/{entry.name}")
 
 
+def write_yaml(values: dict, path: Path) -> None:
+    """Write values as YAML, and leave a file that says the same untouched (its time counts)."""
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
 def write_run(run: RunConfig, path: Path) -> None:
     """Write a resolved run as YAML, so that any step can be run by hand from this one file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+    write_yaml(run.model_dump(mode="json"), path)
 
 
 def read_run(path: Path) -> RunConfig:

@@ -12,6 +12,8 @@ from rltok_core.config.sources import Source
 from rltok_core.config.strict import Strict, digest
 
 Rate = Annotated[float, Field(gt=0, le=1)]
+# a name that becomes part of a folder's name and a Snakemake wildcard
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+]*$")]
 
 
 class SplitConfig(Strict):
@@ -29,7 +31,7 @@ class SplitConfig(Strict):
 class DataConfig(Strict):
     """One corpus: where the bytes come from, what is kept, how it is split and cut."""
 
-    name: str
+    name: Name
     source: Source
     min_bytes: int = Field(1, ge=0, description="shorter documents are dropped and counted")
     split: SplitConfig = SplitConfig()
@@ -52,7 +54,7 @@ class DataConfig(Strict):
 class ModelConfig(Strict):
     """The autoregressive U-Net (paper.md 2)."""
 
-    size: str = Field(description="the name of the size, for tables")
+    size: Name = Field(description="the name of the size, for tables")
     d_model: int = Field(gt=0)
     n_heads: int = Field(gt=0)
     n_down: int = Field(ge=1)
@@ -74,7 +76,7 @@ class ModelConfig(Strict):
 class EstimatorConfig(Strict):
     """A boundary rule or estimator: `label` is its row in tables, `cls` is 'module:Class'."""
 
-    label: str
+    label: Name
     cls: str = Field(alias="class")
     params: dict[str, Any] = {}
     rules: str | None = Field(None, description="a Snakemake file for its preparation")
@@ -180,6 +182,11 @@ class RunConfig(Strict):
         return "-".join(parts) + f"-{self.hash[:8]}"
 
     @property
+    def evaluation_hash(self) -> str:
+        """Identity of what is measured on the run: changed settings evaluate again, not train."""
+        return digest({"run": self.hash, "evaluation": self.evaluation.model_dump(mode="json")})
+
+    @property
     def preparation_hash(self) -> str:
         """Identity of what the estimator prepares from the data (a tokenizer): no seed in it."""
         return digest(
@@ -197,18 +204,28 @@ class RunConfig(Strict):
 
 
 def _as_list(value: Any) -> Any:
-    return value if isinstance(value, (list, tuple)) or value is None else [value]
+    if value is None or isinstance(value, (list, tuple)):
+        return value
+    return [value]
 
 
-Seeds = Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_as_list), Field(min_length=1)]
+def _not_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a seed is a whole number, not true or false")
+    return value
+
+
+Seed = Annotated[int, BeforeValidator(_not_bool), Field(ge=0)]
+Seeds = Annotated[list[Seed], BeforeValidator(_as_list), Field(min_length=1)]
 
 
 class EstimatorEntry(Strict):
     """An estimator in a matrix: its file's name, and what differs here from the file."""
 
     name: str
-    label: str | None = None
+    label: Name | None = None
     params: dict[str, Any] = {}
+    model: dict[str, Any] = {}
     training: dict[str, Any] = {}
 
 
@@ -232,7 +249,7 @@ class Block(Strict):
 class ExperimentConfig(Strict):
     """An experiment: a matrix of data x size x estimators x seeds, and where it goes."""
 
-    name: str
+    name: Name
     title: str = ""
     tag: str = Field("", description="free text for your own notes, shown in captions")
     results: str = "results"

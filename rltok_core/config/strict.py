@@ -4,7 +4,7 @@ import difflib
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -28,14 +28,31 @@ def nearest(name: str, valid: list[str]) -> str:
 
 
 def _keys_at(model: type[BaseModel], location: tuple) -> list[str]:
-    """The valid keys of the model that `location` (a pydantic error path) lies in."""
+    """The valid keys of the model that `location` (a pydantic error path) lies in.
+
+    A path holds field names, list indices and, in a union, the tag of the class that was meant.
+    """
+    choices = [model]
     for part in location[:-1]:
-        field = model.model_fields.get(part) if isinstance(part, str) else None
-        candidates = [field.annotation] if field is not None else []
-        for candidate in candidates:
-            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-                model = candidate
-    return list(model.model_fields)
+        if part in model.model_fields:
+            choices = _models_in(model.model_fields[part].annotation)
+        elif isinstance(part, str):
+            choices = [m for m in choices if part in _tags(m)] or choices
+        if len(choices) == 1:
+            model = choices[0]
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    """Every model class named in a type such as Optional[M], list[Annotated[M, ...]] or M | N."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models_in(inner)]
+
+
+def _tags(model: type[BaseModel]) -> tuple:
+    """The values of a source's `kind`, which tell the classes of the union apart."""
+    return get_args(model.model_fields["kind"].annotation) if "kind" in model.model_fields else ()
 
 
 def parse(model: type[T], values: Any, where: str) -> T:
@@ -108,6 +125,19 @@ def merge(base: dict, over: dict) -> dict:
 
 
 def digest(values: Any) -> str:
-    """sha256 (hex) of the canonical JSON of `values`: key order and number spelling don't matter."""
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    """sha256 (hex) of the canonical JSON of `values`: key order and number spelling don't matter.
+
+    1, 1.0 and 1e0 are one number, so that gamma: 1 and gamma: 1.0 are one run.
+    """
+    text = json.dumps(_canonical(values), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _canonical(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_canonical(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value

@@ -1,0 +1,121 @@
+"""What every rule file shares: the matrix, expanded and checked once, and where things lie."""
+
+import glob
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+HOME = Path(workflow.basedir)
+sys.path.insert(0, str(HOME))
+
+from rltok_core.config.experiment import load_experiment, preparations
+from rltok_core.config.schema import DataConfig, RunConfig
+from rltok_core.config.strict import digest, read_yaml
+from rltok_core.errors import UserError
+
+
+def load_matrix() -> tuple:
+    """The experiment and its runs; a fault is one message that names the file and the key."""
+    try:
+        for path in workflow.configfiles:
+            read_yaml(Path(path))  # refuses a key given twice, which Snakemake lets pass
+        where = ", ".join(os.path.relpath(path) for path in workflow.configfiles)
+        return load_experiment(config, where, HOME / "configs")
+    except UserError as error:
+        raise WorkflowError(str(error)) from None
+
+
+EXPERIMENT, MATRIX = load_matrix()
+RESULTS, FIGURES = EXPERIMENT.results, EXPERIMENT.figures
+RUNS = {run.id: run for run in MATRIX}
+DATA = {run.data.id: run.data for run in MATRIX}
+PREPARED = preparations(MATRIX)
+PREPARATION_RULES = sorted({run.estimator.rules for run in PREPARED.values()})
+
+# One step is one command of the library, run by the Python that runs Snakemake, from this checkout,
+# in whatever folder (four braces leave one pair for the shell).
+shell.prefix(
+    f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
+    f" PYTHONPATH={shlex.quote(str(HOME))}:${{{{PYTHONPATH:-}}}}; "
+)
+
+
+wildcard_constraints:
+    run="[^/]+",
+    data="[^/]+",
+    prepared="[^/]+",
+
+
+# what `rltok report` always writes; report.html names everything else beside it
+REPORT_FILES = {
+    name: f"{FIGURES}/{file}"
+    for name, file in {
+        "table": "main_table.csv",
+        "markdown": "main_table.md",
+        "latex": "main_table.tex",
+        "provenance": "provenance.csv",
+        "heatmaps": "heatmaps.html",
+        "page": "report.html",
+    }.items()
+}
+
+
+def data_files(data: DataConfig) -> list[str]:
+    """The user's own files that a corpus is read from; packaged, planted and hub text has none."""
+    source = data.source
+    if source.kind != "files":
+        return []
+    patterns = [*source.paths, *source.validation_paths, *source.test_paths]
+    return [path for each in patterns for path in sorted(glob.glob(each, recursive=True)) or [each]]
+
+
+def data_manifest(run: RunConfig) -> str:
+    return f"{RESULTS}/data/{run.data.id}/manifest.json"
+
+
+def preparation(run: RunConfig) -> list[str]:
+    """What the run's estimator has prepared beforehand; nothing for most."""
+    return [f"{RESULTS}/prepared/{run.preparation_id}/preparation.json"] * bool(run.estimator.rules)
+
+
+def bpe_reference(run: RunConfig) -> list[str]:
+    """The BPE boundaries of the run's text, if the matrix has a `bpe` run on it to measure against."""
+    for other in PREPARED.values():
+        if other.estimator.label == "bpe" and other.data.hash == run.data.hash:
+            return preparation(other)
+    return []
+
+
+def option(flag: str, files: list[str]) -> str:
+    """`flag FOLDER` for a command, where FOLDER holds the one file; nothing without a file."""
+    return f"{flag} {shlex.quote(str(Path(files[0]).parent))}" if files else ""
+
+
+def parameters(run: RunConfig) -> int:
+    """Weights of the network, norms aside (paper.md 2)."""
+    model = run.model
+    byte_layers = 7 * (model.n_down + model.n_up) * model.d_model**2
+    return byte_layers + 16 * model.n_mid * model.d_model**2 + 3 * 320 * model.d_model
+
+
+def training_flops(run: RunConfig) -> float:
+    """The paper's convention: 6 x parameters x positions, mid layers at the target rate."""
+    training = run.training
+    mid = 16 * run.model.n_mid * run.model.d_model**2
+    each = parameters(run) - mid * (1 - training.target_rate)
+    return 6 * each * training.steps * training.batch_size * training.seq_len
+
+
+def minutes(run: RunConfig, attempt: int) -> int:
+    """A time limit for a scheduler, generous: twice as long on a second attempt."""
+    per_second = 2e13 * max(1, run.runtime.gpus) if run.runtime.device == "cuda" else 2e9
+    return int(attempt * (20 + training_flops(run) / per_second / 60))
+
+
+def memory_mb(run: RunConfig, attempt: int) -> int:
+    """Host memory: PyTorch itself, weights and AdamW's two moments in float32, and what is loaded."""
+    return int(attempt * (2000 + 20 * parameters(run) / 1e6))

@@ -1,0 +1,26 @@
+"""Tables and figures of whatever the experiment's runs have scored."""
+
+
+# The report's own code counts as input (rerun-triggers leave code out): a restyled figure is drawn
+# again, and nothing upstream is touched.
+rule report:
+    input:
+        scores=expand(f"{RESULTS}/evaluations/{{run}}/evaluation.json", run=RUNS),
+        summaries=expand(f"{RESULTS}/runs/{{run}}/training.json", run=RUNS),
+        experiment=ancient(f"{RESULTS}/configs/experiments/{EXPERIMENT.name}.yaml"),
+        code=sorted((HOME / "rltok_core" / "report").glob("*.py")),
+    output:
+        **REPORT_FILES,
+    log:
+        f"{RESULTS}/logs/report/{EXPERIMENT.name}.log",
+    resources:
+        mem_mb=3000,
+        runtime=60,
+    params:
+        hash=digest(EXPERIMENT.model_dump(mode="json")),
+        results=RESULTS,
+        figures=FIGURES,
+    shell:
+        "python -m rltok_core report --experiment {input.experiment:q} --results {params.results:q}"
+        " --out {params.figures:q}"
+        " > {log:q} 2>&1"

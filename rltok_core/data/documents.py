@@ -1,0 +1,41 @@
+"""A document on its way from a source to the byte store, and the log of what a source read.
+
+Policy, the same for every source: the bytes of a text are stored as they are. A byte order mark,
+CR, NUL, Unicode separators and (in txt, lines and parquet) invalid UTF-8 are neither changed nor
+dropped; invalid documents are counted.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Document:
+    """One document.
+
+    Attributes:
+        name: where it came from, for messages.
+        data: its raw bytes.
+        truth: uint8, one a byte, 1 on the last byte of a code word (the planted language only).
+        split: "test" or "validation" where the source declares it, else None.
+    """
+
+    name: str
+    data: bytes
+    truth: np.ndarray | None = None
+    split: str | None = None
+
+
+@dataclass
+class Log:
+    """What a source reports beside its documents.
+
+    Attributes:
+        counts: rows that are no documents, by reason ("null").
+        sources: name, version and sha256 of what was read, for the manifest.
+    """
+
+    counts: Counter = field(default_factory=Counter)
+    sources: list[dict] = field(default_factory=list)

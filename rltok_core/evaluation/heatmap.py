@@ -26,11 +26,10 @@ def heatmap(store: ByteStore, windows: Windows, settings: EvaluationConfig, scor
     for index in settings.heatmap_documents:
         requested.setdefault(index % len(store), []).append(index)
     limit = settings.heatmap_bytes
-    places = [windows.place(i) for i in range(len(windows))]
     shown = []
     for document, asked in requested.items():
-        indices = [i for i, (d, start) in enumerate(places) if d == document and start < limit]
-        scores = list(score(windows, indices))
+        inside_W = (windows.document_W == document) & (windows.start_W < limit)
+        scores = list(score(windows, np.flatnonzero(inside_W).tolist()))
 
         def joined(values, scores=scores) -> list:
             parts = [values(part) for part in scores]

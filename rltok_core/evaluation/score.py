@@ -89,7 +89,10 @@ def score_windows(
     for first in range(0, len(indices), batch_size):
         check()
         chunk = indices[first : first + batch_size]
-        keys = [streams.key(*windows.place(index)) for index in chunk]
+        keys = [
+            streams.key(int(windows.document_W[index]), int(windows.start_W[index]))
+            for index in chunk
+        ]
         batch = windows.batch(chunk, keys, device=device, constant=constant)
         with torch.inference_mode():
             prediction = model(batch, target_rate, mid=mid)

@@ -1,5 +1,6 @@
 """What is evaluated: a trained run, or a stand-in that knows nothing, both as a U-Net."""
 
+import io
 import json
 import pickle
 from dataclasses import dataclass, replace
@@ -73,7 +74,9 @@ def load_trained(folder: Path, config: Path | None = None) -> Subject:
         if not path.is_file():
             raise UserError(f"{path}: no such file; the run isn't finished (rltok train)")
     try:
-        saved = torch.load(final, map_location="cpu", weights_only=True)
+        # from memory: of a cut file torch's own reader says only that an argument is invalid
+        file = io.BytesIO(final.read_bytes())
+        saved = torch.load(file, map_location="cpu", weights_only=True)
         weights, values, data_hash = saved["model"], saved["config"], saved["data_hash"]
     except (RuntimeError, EOFError, KeyError, TypeError, pickle.UnpicklingError) as error:
         raise UserError(f"{final}: damaged or not a final model: {error}") from None

@@ -17,6 +17,7 @@ from rltok_core.errors import UserError
 from rltok_core.model.unet import UNet
 
 ORACLES = ("uniform",)
+DAMAGE = (RuntimeError, EOFError, ValueError, pickle.UnpicklingError)  # torch.load's, by the cut
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Subject:
 
 def _network(run: RunConfig) -> UNet:
     training = run.training
+    torch.manual_seed(run.seed)  # an estimator's own first weights come from the global state
     estimator = build_estimator(
         run.estimator, run.model.d_model, training.target_rate, training.seq_len
     )
@@ -74,11 +76,11 @@ def load_trained(folder: Path, config: Path | None = None) -> Subject:
         if not path.is_file():
             raise UserError(f"{path}: no such file; the run isn't finished (rltok train)")
     try:
-        # from memory: of a cut file torch's own reader says only that an argument is invalid
+        # from memory: torch gives a cut file and a file that can't be read the same error
         file = io.BytesIO(final.read_bytes())
         saved = torch.load(file, map_location="cpu", weights_only=True)
         weights, values, data_hash = saved["model"], saved["config"], saved["data_hash"]
-    except (RuntimeError, EOFError, KeyError, TypeError, pickle.UnpicklingError) as error:
+    except (*DAMAGE, KeyError, TypeError) as error:
         raise UserError(f"{final}: damaged or not a final model: {error}") from None
     try:
         training = json.loads(summary.read_text(encoding="utf-8"))

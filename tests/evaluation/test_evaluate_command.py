@@ -368,9 +368,10 @@ def test_evaluation_json_is_never_older_than_its_companions(evaluate_run, make_r
 
 def test_twice_is_the_same(evaluate_run, make_run, network):
     run = make_run(SCORE_FUNCTION, SCORE_PARAMS)
-    first, out = evaluate_run(run, DOCUMENTS)
+    model = network(run)
+    first, out = evaluate_run(run, DOCUMENTS, None, model)
     files = [(out / name).read_bytes() for name in ("documents.csv", "heatmap.json")]
     torch.manual_seed(1)
-    second, _ = evaluate_run(run, DOCUMENTS)
+    second, _ = evaluate_run(run, DOCUMENTS, None, model)
     assert first == second
     assert files == [(out / name).read_bytes() for name in ("documents.csv", "heatmap.json")]

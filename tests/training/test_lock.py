@@ -1,0 +1,69 @@
+"""K31: one writer a run folder."""
+
+import os
+import signal
+import socket
+
+import pytest
+
+from rltok_core.errors import EXIT_LOCKED, UserError
+from rltok_core.training.lock import run_lock
+from rltok_core.training.signals import StopSignals
+
+
+def test_K31_a_second_process_is_refused_and_names_the_holder(tmp_path, forked, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+
+    def second() -> int:
+        try:
+            with run_lock(tmp_path):
+                return 0
+        except UserError as error:
+            os.write(2, str(error).encode())
+            return error.code
+
+    with run_lock(tmp_path):
+        code, text = forked(second)
+    assert code == EXIT_LOCKED
+    assert f"pid {os.getpid()} on {socket.gethostname()}" in text
+    assert "SLURM job 4711" in text and str(tmp_path) in text
+    assert forked(second) == (0, "")  # released, and nothing to take over
+
+
+def test_K31_the_lock_of_a_killed_process_is_taken_over_with_a_note(tmp_path, forked, capsys):
+    pids = tmp_path / "pid"
+
+    def killed() -> int:
+        with run_lock(tmp_path):
+            pids.write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    assert forked(killed)[0] == -signal.SIGKILL
+    with run_lock(tmp_path):
+        note = capsys.readouterr().err
+        assert "took over" in note and f"pid {pids.read_text()} on" in note
+    with run_lock(tmp_path):
+        assert capsys.readouterr().err == ""
+
+
+def test_an_error_inside_releases_the_lock(tmp_path, capsys):
+    with pytest.raises(ZeroDivisionError), run_lock(tmp_path):
+        _ = 1 / 0
+    with run_lock(tmp_path):
+        assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_signals_set_a_flag_and_old_handlers_come_back(number):
+    before = signal.getsignal(number)
+    with StopSignals() as stop:
+        assert stop.asked is None
+        os.kill(os.getpid(), number)
+        assert stop.asked == signal.Signals(number).name
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_interrupt_ends_at_once():
+    with pytest.raises(KeyboardInterrupt), StopSignals():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)

@@ -1,0 +1,149 @@
+"""How every figure looks: one rc, and one colour, marker and dash a method, everywhere the same.
+
+Colours are from Okabe & Ito and from Paul Tol's muted set, told apart with the common forms of
+colour blindness; markers and dashes tell the lines apart in grey print too. A method that isn't
+in the list gets a style from its label's hash, so it keeps it from figure to figure.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot as plt  # noqa: E402  (the backend is chosen first)
+from matplotlib.figure import Figure  # noqa: E402
+
+INK, SOFT, FAINT = "#222222", "#6b6b6b", "#d9d9d9"
+FULL_WIDTH, COLUMN_WIDTH = 6.75, 3.25  # inches: ICML's text width and column width
+
+RC = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same on every machine
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 8,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": SOFT,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.4,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "text.color": INK,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
+    "figure.dpi": 100,
+    "savefig.dpi": 200,
+    "svg.hashsalt": "rltok",
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+    "path.simplify": True,
+}
+
+
+@dataclass(frozen=True)
+class MethodStyle:
+    """One method's look; hollow markers belong to variants and to unknown methods."""
+
+    color: str
+    marker: str
+    dash: str | tuple = "-"
+    hollow: bool = False
+
+    def line(self) -> dict:
+        """Keywords for Axes.plot."""
+        face = "white" if self.hollow else self.color
+        return {
+            "color": self.color,
+            "marker": self.marker,
+            "linestyle": self.dash,
+            "markerfacecolor": face,
+            "markeredgecolor": self.color,
+            "markeredgewidth": 0.9,
+        }
+
+
+_DASH, _DOT, _DASHDOT = (0, (4, 1.6)), (0, (1, 1.3)), (0, (5, 1.3, 1, 1.3))
+
+KNOWN = {
+    "uniform": MethodStyle("#777777", "o"),
+    "stride": MethodStyle("#999933", "s", _DASH),
+    "whitespace": MethodStyle("#44aa99", "^", _DASH),
+    "bpe": MethodStyle("#117733", "D"),
+    "bpe_causal": MethodStyle("#117733", "D", _DASH, hollow=True),
+    "entropy": MethodStyle("#cc79a7", "p", _DASH),
+    "pooling": MethodStyle("#882255", "X"),
+    "hnet": MethodStyle("#0072b2", "v"),
+    "score_function": MethodStyle("#d55e00", "P"),
+    "score_function_w1": MethodStyle("#e69f00", "h", _DASH),
+    "oracle": MethodStyle("#000000", "*"),
+    "truth": MethodStyle("#000000", "*"),
+    "no_mid": MethodStyle("#000000", "x", _DOT),
+}
+_COLORS = ("#332288", "#56b4e9", "#cc6677", "#aa4499", "#009e73", "#b79f00", "#8c510a", "#5e3c99")
+_MARKERS = tuple("os^vDPXh<>")
+_DASHES = ("-", _DASH, _DASHDOT)
+
+
+def method_styles(labels: list[str]) -> dict[str, MethodStyle]:
+    """A style for every label; no two alike. The same set of labels gives the same styles."""
+    styles = {label: KNOWN[label] for label in labels if label in KNOWN}
+    taken = set(styles.values())
+    for label in sorted(set(labels) - set(KNOWN)):
+        place = int.from_bytes(hashlib.sha256(label.encode()).digest()[:6], "big")
+        style = _unknown(place)
+        while style in taken:
+            place += 1
+            style = _unknown(place)
+        taken.add(style)
+        styles[label] = style
+    return styles
+
+
+def _unknown(place: int) -> MethodStyle:
+    """Style number `place` of the hollow ones: 240 before they repeat."""
+    place, color = divmod(place, len(_COLORS))
+    place, marker = divmod(place, len(_MARKERS))
+    return MethodStyle(_COLORS[color], _MARKERS[marker], _DASHES[place % len(_DASHES)], True)
+
+
+def panels(columns: int, height: float, rows: int = 1, **keywords) -> tuple[Figure, list]:
+    """A figure of rows x columns axes under RC: (figure, axes as a 2-d array)."""
+    width = COLUMN_WIDTH + 1 if columns == 1 else FULL_WIDTH
+    return plt.subplots(
+        rows, columns, figsize=(width, height), squeeze=False, layout="constrained", **keywords
+    )
+
+
+def legend_below(figure: Figure, handles: list, columns: int = 4) -> None:
+    """One legend of every curve under all panels."""
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, handlelength=2.6)
+
+
+def save(figure: Figure, stem: Path, kinds: tuple[str, ...] = ("png", "svg", "pdf")) -> list[Path]:
+    """Write stem.png, .svg and .pdf without dates: the same figure is the same file."""
+    undated = {
+        "png": {"Software": None},
+        "svg": {"Date": None, "Creator": None},
+        "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
+    }
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = [stem.with_suffix(f".{kind}") for kind in kinds]
+    for path, kind in zip(paths, kinds, strict=True):
+        figure.savefig(path, metadata=undated[kind])
+    plt.close(figure)
+    return paths

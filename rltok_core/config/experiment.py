@@ -52,12 +52,16 @@ def load_experiment(
 def read_experiment(
     path: Path, configs: Path | None = None
 ) -> tuple[ExperimentConfig, list[RunConfig]]:
-    """load_experiment on a file; by default its grandparent `configs`, else ./configs."""
+    """load_experiment on a file.
+
+    configs: by default the folder above the file's, ./configs or the checkout's own, whichever is
+        the first to hold a sizes.yaml.
+    """
     path = Path(path)
-    if configs is None:
-        home = path.resolve().parent.parent
-        configs = home if (home / "sizes.yaml").is_file() else CONFIGS
-    return load_experiment(read_yaml(path), str(path), configs)
+    checkout = Path(__file__).resolve().parents[2] / "configs"
+    homes = [configs] if configs else [path.resolve().parent.parent, CONFIGS, checkout]
+    home = next((home for home in homes if (home / "sizes.yaml").is_file()), homes[-1])
+    return load_experiment(read_yaml(path), str(path), home)
 
 
 def preparations(runs: list[RunConfig]) -> dict[str, RunConfig]:

@@ -1,4 +1,4 @@
-"""What every rule file shares: the matrix, expanded and checked once, and where things lie."""
+"""What all the other files share, the matrix (expanded and checked once) and where things lie."""
 
 import glob
 import json
@@ -37,10 +37,11 @@ PREPARED = preparations(MATRIX)
 PREPARATION_RULES = sorted({run.estimator.rules for run in PREPARED.values()})
 
 # One step is one command of the library, run by the Python that runs Snakemake, from this checkout,
-# in whatever folder (four braces leave one pair for the shell).
+# in whatever folder (four braces leave one pair for the shell). RLTOK_SNAKEMAKE tells a job that a
+# killed Snakemake left behind (workflow/reproduce.py).
 shell.prefix(
     f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
-    f" PYTHONPATH={shlex.quote(str(HOME))}:${{{{PYTHONPATH:-}}}}; "
+    f" PYTHONPATH={shlex.quote(str(HOME))}:${{{{PYTHONPATH:-}}}} RLTOK_SNAKEMAKE={os.getpid()}; "
 )
 
 

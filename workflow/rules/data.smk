@@ -15,12 +15,11 @@ rule resolve:
         hash=digest(
             [EXPERIMENT.model_dump(mode="json"), [r.model_dump(mode="json") for r in MATRIX]]
         ),
-        folder=f"{RESULTS}/configs",
         configs=str(HOME / "configs"),
         experiment=json.dumps(EXPERIMENT.model_dump(mode="json")),
     shell:
-        "python -m rltok_core resolve --experiment - --configs {params.configs:q} --out {params.folder:q}"
-        " <<< {params.experiment:q} > {log:q} 2>&1"
+        "python -m rltok_core resolve --experiment - --configs {params.configs:q}"
+        " --out $(dirname {output.runs[0]:q}) <<< {params.experiment:q} > {log:q} 2>&1"
 
 
 # Declared: the manifest, which is written last. The byte store beside it is the command's own.

@@ -18,9 +18,6 @@ rule report:
         runtime=60,
     params:
         hash=digest(EXPERIMENT.model_dump(mode="json")),
-        results=RESULTS,
-        figures=FIGURES,
     shell:
-        "python -m rltok_core report --experiment {input.experiment:q} --results {params.results:q}"
-        " --out {params.figures:q}"
-        " > {log:q} 2>&1"
+        "python -m rltok_core report --experiment {input.experiment:q}"
+        " --out $(dirname {output.table:q}) > {log:q} 2>&1"

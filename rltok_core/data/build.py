@@ -102,7 +102,7 @@ def _build(config: DataConfig, aside: Path) -> dict:
     }
     shutil.rmtree(aside / "spool")
     with open(aside / "manifest.json", "w", encoding="utf-8") as file:
-        json.dump(manifest, file, indent=2, ensure_ascii=False, allow_nan=False)
+        json.dump(manifest, file, indent=2, allow_nan=False)
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())

@@ -23,9 +23,9 @@ class ByteStore:
     """Documents of one split; nothing is read before it is asked for.
 
     Attributes:
-        bytes: uint8 memory map of all documents.
+        bytes: uint8, all documents, mapped from the file.
         offsets: int64, document i is bytes[offsets[i]:offsets[i + 1]].
-        truth: uint8 memory map, 1 on the last byte of each code word; None for real text.
+        truth: uint8, mapped too, 1 on the last byte of each code word; None for real text.
     """
 
     def __init__(self, folder: Path, data, offsets: np.ndarray, truth):
@@ -50,10 +50,10 @@ class ByteStore:
             raise UserError(f"{offsets_path}: damaged: not a rising list of offsets")
         if offsets[-1] != size:
             raise UserError(f"{bytes_path}: damaged: {size} bytes where {offsets[-1]} should be")
-        # an empty file can't be mapped
-        data = np.memmap(bytes_path, np.uint8, "r") if size else np.zeros(0, np.uint8)
+        # an empty file can't be mapped; a plain array on the map slices much faster than a memmap
+        data = np.asarray(np.memmap(bytes_path, np.uint8, "r")) if size else np.zeros(0, np.uint8)
         truth_path = folder / "truth.npy"
-        truth = _load(truth_path, "r") if truth_path.exists() else None
+        truth = np.asarray(_load(truth_path, "r")) if truth_path.exists() else None
         if truth is not None and (truth.shape != (size,) or truth.dtype != np.uint8):
             raise UserError(f"{truth_path}: damaged: not one uint8 for each of {size} bytes")
         return cls(folder, data, offsets, truth)

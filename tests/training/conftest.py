@@ -2,7 +2,9 @@
 
 import json
 import os
+import sys
 import textwrap
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -98,12 +100,15 @@ def forked():
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
-            os.dup2(write, 2)
+            sys.stderr = os.fdopen(write, "w", buffering=1)  # pytest has put its own there
             os.environ |= environment
             code = 1
             try:
                 code = function()
+            except BaseException:
+                traceback.print_exc()
             finally:
+                sys.stderr.flush()
                 os._exit(code)
         os.close(write)
         with os.fdopen(read) as pipe:

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 
 import pytest
 
@@ -19,7 +20,7 @@ def test_K31_a_second_process_is_refused_and_names_the_holder(tmp_path, forked, 
             with run_lock(tmp_path):
                 return 0
         except UserError as error:
-            os.write(2, str(error).encode())
+            print(error, file=sys.stderr)
             return error.code
 
     with run_lock(tmp_path):

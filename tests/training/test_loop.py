@@ -77,8 +77,8 @@ def test_K09_ten_steps_are_five_a_kill_and_five(bench, forked, k09, capsys):
 
     for out, calls in ((once, ["6"]), (twice, ["4", "4"])):
         for call in calls:
-            code, _ = forked(lambda out=out: train(k09, bench.data, out), SPY_AT=call, **KILL)
-            assert code == -signal.SIGKILL
+            code, text = forked(lambda out=out: train(k09, bench.data, out), SPY_AT=call, **KILL)
+            assert code == -signal.SIGKILL, text
             assert not (out / "final.pt").exists() and not (out / "training.json").exists()
         assert forked(lambda out=out: train(k09, bench.data, out))[0] == 0
         assert_same_run(whole, out, 10)
@@ -102,8 +102,9 @@ def test_K09_ten_steps_are_five_a_kill_and_five(bench, forked, k09, capsys):
 def test_K29_killed_at_55_of_100_goes_on_from_50(bench, forked):
     out = bench.folder / "run"
     run = bench.run(steps=100, batch_size=1, seq_len=8, runtime={"checkpoint_every": 10})
-    killed = forked(lambda: train(run, bench.data, out), SPY_AT="55", **KILL)[0]
-    assert killed == -signal.SIGKILL and checkpoint.saved_steps(out / "checkpoints") == [40, 50]
+    killed, text = forked(lambda: train(run, bench.data, out), SPY_AT="55", **KILL)
+    assert killed == -signal.SIGKILL, text
+    assert checkpoint.saved_steps(out / "checkpoints") == [40, 50]
     assert len(lines(out)) == 54
     code, text = forked(lambda: train(run, bench.data, out))
     assert code == 0 and "going on from step 50 of 100" in text

@@ -1,0 +1,29 @@
+"""BPE boundaries of a corpus, for `bpe` and `bpe_causal`. Declared: the summary, written last."""
+
+import re
+
+
+rule prepare_bpe:
+    input:
+        config=ancient(f"{RESULTS}/configs/prepared/{{prepared}}.yaml"),
+        data=lambda wildcards: data_manifest(PREPARED[wildcards.prepared]),
+    output:
+        summary=f"{RESULTS}/prepared/{{prepared}}/preparation.json",
+    log:
+        f"{RESULTS}/logs/prepare/{{prepared}}.log",
+    wildcard_constraints:
+        prepared="|".join(
+            re.escape(name)
+            for name, run in PREPARED.items()
+            if run.estimator.rules.endswith("bpe.smk")
+        ),
+    priority: 10**8
+    resources:
+        mem_mb=4000,
+        runtime=720,
+    params:
+        hash=lambda wildcards: PREPARED[wildcards.prepared].preparation_hash,
+        data=lambda wildcards, input: option("--data", [input.data]),
+    shell:
+        "{RLTOK} prepare --config {input.config:q} {params.data} --out $(dirname {output.summary:q})"
+        " > {log:q} 2>&1"

@@ -142,6 +142,12 @@ class Language:
             code = np.isin(data, np.frombuffer(CODE_ALPHABET, np.uint8))
             turn = first | (code != np.roll(code, 1))
             place = index - np.maximum.accumulate(np.where(turn, index, 0))  # within its run
+            gaps = index[~code & turn]
+            self._check(
+                code | np.isin(data, np.frombuffer(self._filler, np.uint8)),
+                place < np.where(code, length, self.filler_max),
+                ~first[gaps] & (place[gaps - 1] == length - 1),  # filler follows a whole word
+            )
             # the k-th byte of a run of filler (k = place + 1) says "no word yet"; it is certain
             # after a word, and a word after k bytes has the probability of the length k
             more, longest = ~code & (place > 0), self.filler_max
@@ -165,10 +171,20 @@ class Language:
             here = np.nonzero(size > j)[0]
             before = possible[here].sum(1)
             possible[here] &= self.words_WL[None, :, j] == data[starts[here] + j][:, None]
-            bits[starts[here] + j] += np.log2(before / np.maximum(possible[here].sum(1), 1e-300))
-        if not np.isfinite(bits).all() or not possible.any(1).all():
-            raise ValueError("this text is not of the planted language")
+            now = possible[here].sum(1)
+            self._check(now > 0)
+            bits[starts[here] + j] += np.log2(before / now)
         return bits
+
+    @staticmethod
+    def _check(*conditions: np.ndarray) -> None:
+        """Every text of the language meets these."""
+        if not all(condition.all() for condition in conditions):
+            raise ValueError("this text is not of the planted language")
+
+    @property
+    def _filler(self) -> bytes:
+        return RANDOM_FILLER if self.source.filler == "random" else REPEATED_FILLER
 
     def _possible(self, data, starts, size, number) -> np.ndarray:
         """bool (words of the text, W): the words that the past allows."""
@@ -179,8 +195,7 @@ class Language:
         same = np.ones((len(index), len(self.words_WL)), dtype=bool)
         for j in range(length):
             same &= self.words_WL[None, :, j] == data[past + j][:, None]
-        if not same.any(1).all():
-            raise ValueError("this text is not of the planted language")
+        self._check(same.any(1))
         word = same.argmax(1)
         possible[index] = False
         for successor_W in self.successor_2W:

@@ -32,7 +32,7 @@ class RandomStream:
         self.keys_B, self.device, self.constant = list(keys_B), device, constant
 
     def uniform(self, length: int, channel: str = "boundary") -> torch.Tensor:
-        """u_BS float32, (len(keys_B), length); the first n numbers of a row don't depend on length."""
+        """u_BS float32, (rows, length); the first n numbers of a row don't depend on length."""
         if self.constant is not None:
             return torch.full((len(self.keys_B), length), self.constant, device=self.device)
         u_BS = np.empty((len(self.keys_B), length), dtype=np.float32)

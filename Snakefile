@@ -24,7 +24,7 @@ rule all:
     default_target: True
     input:
         expand(f"{RESULTS}/evaluations/{{run}}/evaluation.json", run=RUNS),
-        REPORT_FILES.values(),
+        f"{FIGURES}/report.html",
 
 
 include: "workflow/rules/data.smk"

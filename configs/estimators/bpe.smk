@@ -25,5 +25,5 @@ rule prepare_bpe:
         hash=lambda wildcards: PREPARED[wildcards.prepared].preparation_hash,
         data=lambda wildcards, input: option("--data", [input.data]),
     shell:
-        "{RLTOK} prepare --config {input.config:q} {params.data} --out $(dirname {output.summary:q})"
-        " > {log:q} 2>&1"
+        "python -m rltok_core prepare --config {input.config:q} {params.data}"
+        " --out $(dirname {output.summary:q}) > {log:q} 2>&1"

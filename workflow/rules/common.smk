@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -51,17 +52,17 @@ wildcard_constraints:
     prepared="[^/]+",
 
 
-# what `rltok report` always writes; report.html names everything else beside it
+# What `rltok report` always writes, by the caption's name and the heading in `snakemake --report`;
+# report.html shows these and what else could be drawn.
 REPORT_FILES = {
-    name: f"{FIGURES}/{file}"
-    for name, file in {
-        "table": "main_table.csv",
-        "markdown": "main_table.md",
-        "latex": "main_table.tex",
-        "provenance": "provenance.csv",
-        "heatmaps": "heatmaps.html",
-        "page": "report.html",
-    }.items()
+    "table": ("Tables", "main_table.csv"),
+    "provenance": ("Tables", "provenance.csv"),
+    "page": ("Pages", "report.html"),
+    "heatmaps": ("Pages", "heatmaps.html"),
+    "bpb_by_method": ("Figures", "bpb_by_method.png"),
+    "flops_bpb": ("Figures", "flops_bpb.png"),
+    "position": ("Figures", "position.png"),
+    "token_lengths": ("Figures", "token_lengths.png"),
 }
 
 
@@ -81,6 +82,12 @@ def data_manifest(run: RunConfig) -> str:
 def preparation(run: RunConfig) -> list[str]:
     """What the run's estimator has prepared beforehand; nothing for most."""
     return [f"{RESULTS}/prepared/{run.preparation_id}/preparation.json"] * bool(run.estimator.rules)
+
+
+def prepared_by(file: str) -> str:
+    """Which preparations the rule in `file` (beside the estimators' YAMLs) makes, as a pattern."""
+    ids = [id for id, run in PREPARED.items() if Path(run.estimator.rules).name == file]
+    return "|".join(map(re.escape, ids))
 
 
 def bpe_reference(run: RunConfig) -> list[str]:

@@ -10,7 +10,12 @@ rule report:
         experiment=ancient(f"{RESULTS}/configs/experiments/{EXPERIMENT.name}.yaml"),
         code=sorted((HOME / "rltok_core" / "report").glob("*.py")),
     output:
-        **REPORT_FILES,
+        **{
+            name: report(f"{FIGURES}/{file}", caption=f"../report/{name}.rst", category=heading)
+            for name, (heading, file) in REPORT_FILES.items()
+        },
+        markdown=f"{FIGURES}/main_table.md",
+        latex=f"{FIGURES}/main_table.tex",
     log:
         f"{RESULTS}/logs/report/{EXPERIMENT.name}.log",
     resources:

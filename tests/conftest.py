@@ -1,0 +1,6 @@
+"""For all tests: one thread each, so that two workers share two cores without getting in the way."""
+
+import os
+
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(name, "1")

@@ -244,6 +244,9 @@ def evaluate(
         "boundary_tolerance": settings.boundary_tolerance,
         "floor_bpb": floor,
         "gap_bpb": None if floor is None else corpus.bpb - floor,
+        # what the true model itself scores on the split's whole documents, whose first words have
+        # no past: above the entropy rate, and all that a model could reach here
+        "true_model_bpb": planted and planted["true_model_bits_per_byte"][SPLIT],
         "positions": _by_position(scores, training.seq_len - 1),
         **_training_figures(subject.training),
         "manifest": provenance(run, held_out.manifest["content_hash"]),

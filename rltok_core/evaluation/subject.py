@@ -42,8 +42,9 @@ class Subject:
     @property
     def evaluation_hash(self) -> str:
         """Identity of the result: what was evaluated (an oracle isn't its run) and how."""
-        evaluation = self.run.evaluation.model_dump(mode="json")
-        return digest({"run": self.run.hash, "label": self.label, "evaluation": evaluation})
+        if self.training:
+            return self.run.evaluation_hash
+        return digest({"oracle": self.label, "evaluation": self.run.evaluation_hash})
 
     def on(self, device: str) -> "Subject":
         """The same on another device: a run trained on a GPU can be scored without one."""

@@ -84,7 +84,9 @@ def write_data(tmp_path):
                     "sha256": hashlib.sha256(whole).hexdigest(),
                 }
             },
-            "planted": None if truth is None else {"entropy_bits_per_byte": FLOOR},
+            "planted": None
+            if truth is None
+            else {"entropy_bits_per_byte": FLOOR, "true_model_bits_per_byte": {"test": 0.5}},
         }
         (folder / "manifest.json").write_text(json.dumps(manifest))
         return folder

@@ -144,7 +144,7 @@ def test_truth_floor_and_gap(evaluate_run, make_run):
     result, _ = evaluate_run(run, [bytes(60), bytes(40)], [truth[:60], truth[60:]])
     perfect = {"p": 1.0, "r": 1.0, "f1": 1.0}
     assert result["segmentation"]["truth"] == result["segmentation"]["truth_tolerant"] == perfect
-    assert result["floor_bpb"] == 0.25
+    assert (result["floor_bpb"], result["true_model_bpb"]) == (0.25, 0.5)
     assert result["gap_bpb"] == pytest.approx(result["bpb"] - 0.25, abs=1e-15)
 
 

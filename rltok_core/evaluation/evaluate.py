@@ -8,7 +8,7 @@ What is not defined (no whitespace in the text, no token level, no known truth) 
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -145,7 +145,7 @@ def _segmentation(scores: list[WindowScore], held_out: HeldOut, tolerance: int) 
     }
 
 
-def _corpus(scores: list[WindowScore]) -> CorpusScore:
+def _corpus(scores: Iterable[WindowScore]) -> CorpusScore:
     corpus = CorpusScore()
     for score in scores:
         # bos's boundary is forced, and counts as a boundary on a valid position
@@ -188,7 +188,7 @@ def evaluate(
 
     def corpus_bpb(**how) -> float:
         """Corpus bits per byte of another pass over the same windows."""
-        return _corpus(list(score(windows, indices, **how))).bpb
+        return _corpus(score(windows, indices, **how)).bpb
 
     scores = list(score(windows, indices))
     corpus = _corpus(scores)

@@ -1,14 +1,22 @@
 """What a heat map shows: a few held-out documents byte by byte, scored as in the evaluation."""
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 
 from rltok_core.config.schema import EvaluationConfig
 from rltok_core.data.batches import Windows
 from rltok_core.data.store import ByteStore
 from rltok_core.evaluation.bits import LN2
+from rltok_core.evaluation.score import WindowScore
 
 
-def heatmap(store: ByteStore, windows: Windows, settings: EvaluationConfig, score) -> dict:
+def heatmap(
+    store: ByteStore,
+    windows: Windows,
+    settings: EvaluationConfig,
+    score: Callable[[Windows, list[int]], Iterable[WindowScore]],
+) -> dict:
     """Score the first heatmap_bytes bytes of each document of heatmap_documents.
 
     A document longer than a window comes in several, each with its own forced ends, as in
@@ -17,7 +25,7 @@ def heatmap(store: ByteStore, windows: Windows, settings: EvaluationConfig, scor
 
     Args:
         windows: every window of every document.
-        score: score_windows without (windows, indices).
+        score: scores the windows of a list of indices.
 
     Returns:
         {"documents": [{"document", "requested", "bytes", "prob", "boundary", "bits"}]}.

@@ -100,8 +100,8 @@ def score_windows(
         proposal = prediction.proposal
         columns = [-logp_BS, -logp_early_BS, proposal.boundary_BS, proposal.prob_BS.float()]
         nats_BS, early_BS, boundary_BS, prob_BS = (column.cpu().numpy() for column in columns)
-        for row, (document, start) in enumerate(batch.documents):
-            n = int(batch.length_B[row]) - 1
+        sizes_B = (batch.length_B - 1).tolist()
+        for row, ((document, start), n) in enumerate(zip(batch.documents, sizes_B, strict=True)):
             # position j predicts byte j; the boundary on byte j is at position j + 1
             yield WindowScore(
                 document=document,

@@ -71,7 +71,10 @@ class Agreement:
         self.matched += matches(boundary, reference, self.tolerance)
 
     def scores(self) -> dict[str, float | None]:
-        """{"p", "r", "f1"}; None where the denominator is nothing at all."""
+        """{"p", "r", "f1"}: None where there is nothing to divide by.
+
+        Without any reference boundary there is nothing to find, so f1 is None too, not 0.
+        """
 
         def ratio(top: int, bottom: int) -> float | None:
             return top / bottom if bottom else None
@@ -79,7 +82,7 @@ class Agreement:
         return {
             "p": ratio(self.matched, self.predicted),
             "r": ratio(self.matched, self.reference),
-            "f1": ratio(2 * self.matched, self.predicted + self.reference),
+            "f1": ratio(2 * self.matched, self.reference and self.predicted + self.reference),
         }
 
 

@@ -79,6 +79,9 @@ def test_nothing_to_compare_is_none_and_not_nan():
     assert agreement.scores() == {"p": None, "r": None, "f1": None}
     agreement.add(marks("..|"), marks("|.|"))
     assert agreement.scores() == {"p": None, "r": 0.0, "f1": 0.0}
+    nothing_to_find = Agreement()
+    nothing_to_find.add(marks("|.|"), marks("..|"))
+    assert nothing_to_find.scores() == {"p": 0.0, "r": None, "f1": None}
 
 
 def test_tolerance_leaves_the_denominators_alone():

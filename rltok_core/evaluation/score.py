@@ -94,7 +94,8 @@ def score_windows(
             for index in chunk
         ]
         batch = windows.batch(chunk, keys, device=device, constant=constant)
-        with torch.inference_mode():
+        # not inference_mode: masks that the model keeps from here must work in training, later
+        with torch.no_grad():
             prediction = model(batch, target_rate, mid=mid)
             logp_BS, logp_early_BS = target_logp(prediction, batch)
         proposal = prediction.proposal

@@ -9,6 +9,7 @@ from rltok_core.data.batches import Windows
 from rltok_core.data.store import ByteStore
 from rltok_core.evaluation.bits import CorpusScore
 from rltok_core.evaluation.score import WindowStreams, score_windows, spread
+from rltok_core.model.unet import target_logp
 
 METHODS = {
     "uniform": ("rltok_core.boundaries.uniform:Uniform", {}),
@@ -106,6 +107,18 @@ def test_boundaries_depend_on_the_document_alone(write_data, make_run, network):
     streams = WindowStreams(store, 0)
     keys = {streams.key(1, 0), streams.key(1, 32), streams.key(0, 0)}
     assert len(keys | {WindowStreams(store, 1).key(1, 0)}) == 4
+
+
+def test_scoring_leaves_the_model_trainable(write_data, make_run, network):
+    """What the model keeps from scoring (masks, tables) can be used with gradients afterwards."""
+    run = make_run(*METHODS["score_function"], seq_len=33)
+    store = ByteStore.open(write_data(run, K25) / "test")
+    model = network(run)
+    scores(model, store, run, 4)
+    batch = Windows(store, 33, "all", None).batch([0, 1, 2], [1, 2, 3])
+    logp_BS, _ = target_logp(model(batch, run.training.target_rate), batch)
+    logp_BS.sum().backward()
+    assert torch.isfinite(model.embedding.weight.grad).all()
 
 
 @pytest.mark.parametrize("n, at_most", [(0, 5), (3, 5), (5, 5), (7, 5), (1000, 200)])

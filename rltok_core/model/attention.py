@@ -1,12 +1,13 @@
 """Attention with a logit soft cap: the one place that picks a kernel.
 
-Soft capping, softmax(cap * tanh(s / cap)), rules out scaled_dot_product_attention, so both kinds
-are explicit matmul + softmax, with the softmax in float32:
+Soft capping, softmax(cap * tanh(s / cap)), rules out scaled_dot_product_attention, so everything
+is explicit, with the softmax in float32:
 
 - local_attention: each byte sees the last `window` bytes, itself included (ledger 9). Queries are
   cut into blocks of at least `window`; a block sees itself and the block before: S x 2 block
-  scores in place of S^2.
-- token_attention: full causal attention over the selected tokens.
+  scores in place of S^2. On the CPU in float32 a small window goes through compiled loops instead
+  (cpu_kernels.py), which compute no masked score at all.
+- token_attention: full causal attention over the selected tokens, matmul + softmax.
 
 Padding is always on the right of a row (data/batch.py, boundaries/contract.py), so the causal
 order already hides it from every valid position, and a padded query sees at least itself: no
@@ -16,8 +17,8 @@ RoPE turns the pair of channels (2j, 2j + 1) of a head by position x theta^(-2j/
 product. (Hugging Face pairs j with j + d/2: the same network with the rows of the q and k
 projections permuted.)
 
-Shapes: B rows, S positions, T tokens, H heads, d head size, N blocks, Q queries of a block,
-K keys of a block.
+Shapes: B rows, S positions, T tokens, H heads, d head size, D = H d, N blocks, Q queries of a
+block, K keys of a block; qkv_BSX has X = 3 D: every head's q, then k, then v.
 """
 
 from functools import lru_cache
@@ -25,21 +26,43 @@ from functools import lru_cache
 import torch
 import torch.nn.functional as F
 
+from rltok_core.model.cpu_kernels import LARGEST_SOFTCAP
+from rltok_core.model.functions import (
+    CompiledLocalAttention,
+    CompiledTokenAttention,
+    compiled_path,
+)
 from rltok_core.model.norm import widened
+
+# beyond it blocks win: the compiled loops take one key at a time
+LARGEST_COMPILED_WINDOW = 16
 
 
 @lru_cache(maxsize=8)
 def rope_table(length: int, d_head: int, theta: float, device: torch.device) -> torch.Tensor:
-    """complex64 (length, d_head / 2): exp(i position theta^(-2j/d)), angles taken in float64."""
+    """float32 (length, d): cosines, then sines, of position x theta^(-2j/d), j < d / 2.
+
+    Positions are exact integers and angles float64 (ledger 3).
+    """
     frequency = theta ** (-torch.arange(0, d_head, 2, dtype=torch.float64, device=device) / d_head)
     angle = torch.arange(length, dtype=torch.float64, device=device)[:, None] * frequency
-    return torch.polar(torch.ones_like(angle), angle).to(torch.complex64)
+    return torch.cat([angle.cos(), angle.sin()], 1).float()
 
 
-def rotate(x_BSHd: torch.Tensor, turn_BSd: torch.Tensor) -> torch.Tensor:
-    """Apply RoPE in float32 (or float64); `turn_BSd` is the table at each position, complex."""
+def rotate(x_BSHd: torch.Tensor, table_BSd: torch.Tensor) -> torch.Tensor:
+    """Apply RoPE in float32 at least; table_BSd holds rope_table's row of each position."""
     pairs = torch.view_as_complex(widened(x_BSHd).unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * turn_BSd.unsqueeze(-2)).flatten(-2)
+    turn = torch.complex(*table_BSd.chunk(2, dim=-1)).unsqueeze(-2)
+    return torch.view_as_real(pairs * turn).flatten(-2)
+
+
+def _split(qkv_BSX: torch.Tensor, table_BSd: torch.Tensor, heads: int) -> tuple:
+    """q (turned and scaled by d^-1/2), k (turned) and v, BSHd each."""
+    qkv_BSHd = qkv_BSX.unflatten(-1, (3 * heads, -1))
+    v_BSHd = qkv_BSHd[:, :, 2 * heads :]
+    turned_BSHd = rotate(qkv_BSHd[:, :, : 2 * heads], table_BSd).to(v_BSHd.dtype)
+    q_BSHd, k_BSHd = turned_BSHd.chunk(2, dim=2)
+    return q_BSHd * q_BSHd.shape[-1] ** -0.5, k_BSHd, v_BSHd
 
 
 def block_size(window: int) -> int:
@@ -68,14 +91,17 @@ def _softcap_softmax(score: torch.Tensor, hidden: torch.Tensor, softcap: float) 
 
 
 def local_attention(
-    q_BSHd: torch.Tensor, k_BSHd: torch.Tensor, v_BSHd: torch.Tensor, window: int, softcap: float
+    qkv_BSX: torch.Tensor, table_Sd: torch.Tensor, heads: int, window: int, softcap: float
 ) -> torch.Tensor:
-    """Sliding-window causal attention (paper.md 2); q is already scaled and turned.
+    """Sliding-window causal attention (paper.md 2) with RoPE and scores scaled by d^-1/2.
 
     Returns:
-        BSHd, the mean of v over the last `window` positions weighted by the soft-capped softmax.
+        BSD, the mean of v over the last `window` positions, weighted by the soft-capped softmax.
     """
-    length = q_BSHd.shape[1]
+    small = window <= LARGEST_COMPILED_WINDOW and softcap <= LARGEST_SOFTCAP
+    if small and compiled_path(qkv_BSX):
+        return CompiledLocalAttention.apply(qkv_BSX, table_Sd, heads, window, softcap)
+    length = qkv_BSX.shape[1]
     block = block_size(window)
     blocks = -(-length // block)
 
@@ -86,25 +112,31 @@ def local_attention(
     def with_previous(x_BNHQd):
         return torch.cat([F.pad(x_BNHQd[:, :-1], (0,) * 6 + (1, 0)), x_BNHQd], dim=3)
 
-    q_BNHQd = cut(q_BSHd)
-    k_BNHKd, v_BNHKd = with_previous(cut(k_BSHd)), with_previous(cut(v_BSHd))
+    q_BNHQd, k_BNHQd, v_BNHQd = map(cut, _split(qkv_BSX, table_Sd, heads))
+    k_BNHKd, v_BNHKd = with_previous(k_BNHQd), with_previous(v_BNHQd)
     score_BNHQK = q_BNHQd @ k_BNHKd.transpose(-1, -2)
-    hidden_NQK = _local_mask(block, window, blocks, q_BSHd.device)
+    hidden_NQK = _local_mask(block, window, blocks, qkv_BSX.device)
     weight_BNHQK = _softcap_softmax(score_BNHQK, hidden_NQK[:, None], softcap)
-    out_BNHQd = weight_BNHQK.to(v_BSHd.dtype) @ v_BNHKd
-    return out_BNHQd.transpose(2, 3).flatten(1, 2)[:, :length]
+    out_BNHQd = weight_BNHQK.to(v_BNHKd.dtype) @ v_BNHKd
+    return out_BNHQd.transpose(2, 3).flatten(1, 2)[:, :length].flatten(-2)
 
 
 def token_attention(
-    q_BTHd: torch.Tensor, k_BTHd: torch.Tensor, v_BTHd: torch.Tensor, softcap: float
+    qkv_BTX: torch.Tensor, table_BTd: torch.Tensor, heads: int, softcap: float
 ) -> torch.Tensor:
-    """Full causal attention over tokens (paper.md 2); q is already scaled and turned. BTHd."""
-    q_BHTd, k_BHTd, v_BHTd = (x.transpose(1, 2) for x in (q_BTHd, k_BTHd, v_BTHd))
-    hidden_TT = _causal_mask(q_BTHd.shape[1], q_BTHd.device)
+    """Full causal attention over tokens (paper.md 2), RoPE at each token's byte position; BTD."""
+    if softcap <= LARGEST_SOFTCAP and compiled_path(qkv_BTX):
+        return CompiledTokenAttention.apply(qkv_BTX, table_BTd, heads, softcap)
+    q_BHTd, k_BHTd, v_BHTd = (x.transpose(1, 2) for x in _split(qkv_BTX, table_BTd, heads))
+    hidden_TT = _causal_mask(qkv_BTX.shape[1], qkv_BTX.device)
     weight_BHTT = _softcap_softmax(q_BHTd @ k_BHTd.transpose(-1, -2), hidden_TT, softcap)
-    return (weight_BHTT.to(v_BTHd.dtype) @ v_BHTd).transpose(1, 2)
+    return (weight_BHTT.to(v_BHTd.dtype) @ v_BHTd).transpose(1, 2).flatten(-2)
 
 
 def kernel_report() -> str:
-    """What was picked, for a run's manifest."""
-    return "local: blocks, matmul + softmax; tokens: dense causal, matmul + softmax"
+    """What is picked when, for a run's manifest."""
+    return (
+        f"float32 on the CPU: compiled loops (local attention up to a window of "
+        f"{LARGEST_COMPILED_WINDOW}, token softmax, norms, GeGLU, cross-entropy); elsewhere: "
+        f"PyTorch, local attention in blocks of max(window, {block_size(1)}), tokens dense"
+    )

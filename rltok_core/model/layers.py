@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rltok_core.model.attention import local_attention, rotate, token_attention
+from rltok_core.model.attention import local_attention, token_attention
+from rltok_core.model.functions import CompiledGeGLU, compiled_path
 from rltok_core.model.norm import RMSNorm
 
 
@@ -19,23 +20,18 @@ class Attention(nn.Module):
 
     def __init__(self, d_model: int, n_heads: int, window: int | None, softcap: float):
         super().__init__()
-        self.n_heads, self.d_head = n_heads, d_model // n_heads
-        self.window, self.softcap = window, softcap
+        self.n_heads, self.window, self.softcap = n_heads, window, softcap
         self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
         self.out = nn.Linear(d_model, d_model, bias=False)
 
-    def forward(self, x_BSD: torch.Tensor, turn_BSd: torch.Tensor) -> torch.Tensor:
-        """turn_BSd: attention.rope_table at each position, scaled or not; q gets d^-1/2 here."""
-        qkv_BSHd = self.qkv(x_BSD).unflatten(-1, (3 * self.n_heads, self.d_head))
-        v_BSHd = qkv_BSHd[:, :, 2 * self.n_heads :]
-        turned_BSHd = rotate(qkv_BSHd[:, :, : 2 * self.n_heads], turn_BSd).to(v_BSHd.dtype)
-        q_BSHd, k_BSHd = turned_BSHd.chunk(2, dim=2)
-        q_BSHd = q_BSHd * self.d_head**-0.5
+    def forward(self, x_BSD: torch.Tensor, table_BSd: torch.Tensor) -> torch.Tensor:
+        """table_BSd: rope_table's row of each position; Sd for byte layers, in order."""
+        qkv_BSX = self.qkv(x_BSD)
         if self.window is None:
-            mixed_BSHd = token_attention(q_BSHd, k_BSHd, v_BSHd, self.softcap)
+            mixed_BSD = token_attention(qkv_BSX, table_BSd, self.n_heads, self.softcap)
         else:
-            mixed_BSHd = local_attention(q_BSHd, k_BSHd, v_BSHd, self.window, self.softcap)
-        return self.out(mixed_BSHd.flatten(-2))
+            mixed_BSD = local_attention(qkv_BSX, table_BSd, self.n_heads, self.window, self.softcap)
+        return self.out(mixed_BSD)
 
 
 class GeGLU(nn.Module):
@@ -47,7 +43,10 @@ class GeGLU(nn.Module):
         self.down = nn.Linear(d_mlp, d_model, bias=False)
 
     def forward(self, x_BSD: torch.Tensor) -> torch.Tensor:
-        gate, up = self.gate_up(x_BSD).chunk(2, dim=-1)
+        gate_up = self.gate_up(x_BSD)
+        if compiled_path(gate_up):
+            return self.down(CompiledGeGLU.apply(gate_up))
+        gate, up = gate_up.chunk(2, dim=-1)
         return self.down(F.gelu(gate, approximate="tanh") * up)
 
 
@@ -65,7 +64,7 @@ class DecoderLayer(nn.Module):
         self.mlp = GeGLU(d_model, d_mlp)
         self.after_mlp = RMSNorm(d_model)
 
-    def forward(self, x_BSD: torch.Tensor, turn_BSd: torch.Tensor) -> torch.Tensor:
-        mixed_BSD = self.attention(self.before_attention(x_BSD), turn_BSd)
+    def forward(self, x_BSD: torch.Tensor, table_BSd: torch.Tensor) -> torch.Tensor:
+        mixed_BSD = self.attention(self.before_attention(x_BSD), table_BSd)
         x_BSD = x_BSD + self.after_attention(mixed_BSD)
         return x_BSD + self.after_mlp(self.mlp(self.before_mlp(x_BSD)))

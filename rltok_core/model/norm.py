@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from rltok_core.model.functions import CompiledRMSNorm, compiled_path
+
 
 def widened(x: torch.Tensor) -> torch.Tensor:
     """float32 at least: what norms, softmaxes and losses are computed in."""
@@ -22,4 +24,10 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x_D: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(widened(x_D), self.weight.shape, 1 + self.weight, self.eps)
+        # Forward + backward of (4096, 64) on one core, ms: the compiled loops 0.05 + 0.13,
+        # F.rms_norm 0.56 + 2.4, the formula in PyTorch 0.44 + 1.9, half of layer_norm([x, -x])
+        # 1.4 + 2.0, and layer_norm, which is another function, 0.38 + 0.46.
+        x_D = widened(x_D)
+        if compiled_path(x_D, self.weight):
+            return CompiledRMSNorm.apply(x_D, self.weight, self.eps)
+        return F.rms_norm(x_D, self.weight.shape, 1 + self.weight, self.eps)

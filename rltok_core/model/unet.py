@@ -19,7 +19,9 @@ from rltok_core.config.schema import ModelConfig
 from rltok_core.data.batch import Batch
 from rltok_core.data.vocabulary import N_SPECIAL, VOCABULARY
 from rltok_core.model.attention import rope_table
+from rltok_core.model.functions import CompiledLogProbability, compiled_path
 from rltok_core.model.layers import DecoderLayer
+from rltok_core.model.norm import widened
 
 
 @dataclass
@@ -131,9 +133,9 @@ class UNet(nn.Module):
         self, tokens: Tokens, proposal: Proposal, table: torch.Tensor, stale: bool
     ) -> torch.Tensor:
         """The token layers' output spread over the bytes, y_BSD."""
-        y_BTD, turn_BTd = tokens.x_BTD, table[tokens.position_BT]
+        y_BTD, table_BTd = tokens.x_BTD, table[tokens.position_BT]
         for layer in self.mid:
-            y_BTD = layer(y_BTD, turn_BTd)
+            y_BTD = layer(y_BTD, table_BTd)
         if stale:
             tokens = replace(tokens, index_BS=(tokens.index_BS - 1).clamp(min=0))
         return self.estimator.to_bytes(y_BTD, tokens, proposal)
@@ -165,10 +167,14 @@ class UNet(nn.Module):
 def target_logp(prediction: Prediction, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """(logp_BS, logp_early_BS): float32 log-probability (nats) of each position's next byte by
     the two heads, with gradient; 0 where nothing is predicted."""
-    scored_BS, target_B = batch.scored_BS, batch.target_BS.flatten()
+    scored_BS, target_N = batch.scored_BS, batch.target_BS.flatten()
 
     def logp_BS(logits_BSC):
-        nats_B = F.cross_entropy(logits_BSC.flatten(0, 1).float(), target_B, reduction="none")
-        return -nats_B.view_as(scored_BS) * scored_BS
+        logits_NC = widened(logits_BSC).flatten(0, 1)
+        if compiled_path(logits_NC):
+            logp_N = CompiledLogProbability.apply(logits_NC, target_N)
+        else:
+            logp_N = -F.cross_entropy(logits_NC, target_N, reduction="none")
+        return logp_N.view_as(scored_BS) * scored_BS
 
     return logp_BS(prediction.logits_BSC), logp_BS(prediction.early_logits_BSC)

@@ -41,13 +41,41 @@ def _qkv(length, seed, scale=6.0, d_head=6):
     ]
 
 
+def _packed(q_BSHd, k_BSHd, v_BSHd):
+    """What the layer gives: q, k and v of every head side by side, q not yet scaled."""
+    return torch.cat([q_BSHd * q_BSHd.shape[-1] ** 0.5, k_BSHd, v_BSHd], 2).flatten(2)
+
+
+def _unturned(*shape):
+    """A table that rotates by nothing: cosines 1, sines 0."""
+    return torch.cat([torch.ones(*shape, 3), torch.zeros(*shape, 3)], -1)
+
+
+def _local(window):
+    def attend(*qkv):
+        table = _unturned(qkv[0].shape[1])
+        out = local_attention(_packed(*qkv), table, qkv[0].shape[2], window, 50.0)
+        return out.view_as(qkv[0])
+
+    return attend
+
+
+def _token(*qkv):
+    table = _unturned(*qkv[0].shape[:2])
+    return token_attention(_packed(*qkv), table, qkv[0].shape[2], 50.0).view_as(qkv[0])
+
+
+# float64 takes the PyTorch path, float32 the compiled one: each is held to the reference
+DTYPES = ((torch.float64, 1e-9), (torch.float32, 2e-4))
+
+
 @pytest.mark.parametrize("window", [1, 4, 8, 17, 64])
 @pytest.mark.parametrize("length", [1, 3, 16, 33, 130])
 def test_local_attention_equals_the_dense_reference(window, length):
     inputs = _qkv(length, seed=window * 1000 + length)
     expected = _run(lambda *x: _reference(*x, window, 50.0), inputs, torch.float64)
-    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
-        actual = _run(lambda *x: local_attention(*x, window, 50.0), inputs, dtype)
+    for dtype, tolerance in DTYPES:
+        actual = _run(_local(window), inputs, dtype)
         for a, e in zip(actual, expected, strict=True):
             torch.testing.assert_close(a.double(), e, rtol=tolerance, atol=tolerance)
 
@@ -56,24 +84,43 @@ def test_local_attention_equals_the_dense_reference(window, length):
 def test_token_attention_equals_the_dense_reference(length):
     inputs = _qkv(length, seed=length)
     expected = _run(lambda *x: _reference(*x, length, 50.0), inputs, torch.float64)
-    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
-        actual = _run(lambda *x: token_attention(*x, 50.0), inputs, dtype)
+    for dtype, tolerance in DTYPES:
+        actual = _run(_token, inputs, dtype)
         for a, e in zip(actual, expected, strict=True):
             torch.testing.assert_close(a.double(), e, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("kind", ["local", "token"])
-def test_what_follows_moves_nothing_before(kind):
-    inputs = [x.float() for x in _qkv(40, seed=3, scale=1.0)]
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_follows_moves_nothing_before(kind, dtype):
+    inputs = [x.to(dtype) for x in _qkv(40, seed=3, scale=1.0)]
     changed = [x.clone() for x in inputs]
     for x in changed:
         x[:, 25:] += 1.0
-    outs = [
-        local_attention(*x, 8, 50.0) if kind == "local" else token_attention(*x, 50.0)
-        for x in (inputs, changed)
-    ]
-    assert torch.equal(outs[0][:, :25], outs[1][:, :25])
-    assert not torch.allclose(outs[0][:, 25:], outs[1][:, 25:])
+    attend = _local(8) if kind == "local" else _token
+    outs = [attend(*x) for x in (inputs, changed)]
+    torch.testing.assert_close(outs[0][:, :25], outs[1][:, :25], rtol=0, atol=1e-6)
+    assert not torch.allclose(outs[0][:, 25:], outs[1][:, 25:], atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["local", "token"])
+def test_compiled_rotation_and_scale_equal_the_pytorch_path(kind):
+    generator = torch.Generator().manual_seed(12)
+    qkv_BSX = torch.randn(2, 30, 3 * 4 * 10, generator=generator, dtype=torch.float64) * 2
+    weight_BSD = torch.randn(2, 30, 40, generator=generator, dtype=torch.float64)
+    table = rope_table(300, 10, 10_000.0, qkv_BSX.device)
+    positions = torch.stack([torch.randperm(300, generator=generator)[:30] for _ in range(2)])
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        qkv = qkv_BSX.to(dtype, copy=True).requires_grad_()
+        if kind == "local":
+            out = local_attention(qkv, table[:30], 4, 7, 50.0)
+        else:
+            out = token_attention(qkv, table[positions], 4, 50.0)
+        (out * weight_BSD).sum().backward()
+        results.append((out.detach().double(), qkv.grad.double()))
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_rope_depends_on_the_distance_alone_and_positions_are_exact():

@@ -1,35 +1,76 @@
-"""Figures with a row a method: BPB, difference to uniform, gap to the floor, token lengths."""
+"""Figures with a row a method: BPB, difference to uniform, gap to the floor, token lengths.
+
+All panels of a figure share one axis of methods, so that a method is at the same height in each.
+"""
+
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from rltok_core.report.curves import by_corpus, corpus_title, legend_name
+from rltok_core.report.curves import by_corpus, corpus_title, plain
 from rltok_core.report.rows import BASELINE, Row, compare
 from rltok_core.report.statistics import Estimate, estimate
 from rltok_core.report.style import INK, SOFT, MethodStyle, legend_below, panels
 from rltok_core.report.tables import MARKS, marks
 
 _LENGTHS = 24  # the last bin of a token-length histogram holds all longer tokens
+_RATE_MARKS = ("collapsed", "off target")  # these belong to a corpus, the others to the method
 
 
-def _axis_of_methods(ax: Axes, rows: list[Row]) -> None:
-    """One line a row from the top down, its label with the marks of the table."""
-    names = [" ".join([legend_name(r), *(MARKS[m][0] for m in marks(r))]) for r in rows]
-    ax.set_yticks(range(len(rows)), names)
-    ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="y", visible=False)
-    ax.spines["left"].set_visible(False)
-    ax.xaxis.set_major_locator(MaxNLocator(5))
+@dataclass(frozen=True)
+class Panel:
+    """The axes of one corpus; place is the height of each of its rows' methods."""
+
+    ax: Axes
+    rows: list[Row]
+    place: dict[str, int]
 
 
-def _limits(ax: Axes, values: list[float], more: list[float] = ()) -> None:
+def _by_method(groups: dict, title_pad: float = 5) -> tuple[Figure, list[Panel]]:
+    """Panels side by side, three at most in a line, with one shared axis of methods."""
+    everyone = [row for group in groups.values() for row in group]
+    names = list(dict.fromkeys(row.name for row in everyone))
+    shown = {name: plain(name) for name in names}
+    for name in names:
+        used = {mark for row in everyone if row.name == name for mark in marks(row)}
+        signs = [MARKS[m][0] for m in MARKS if m in used and m not in _RATE_MARKS]
+        shown[name] = " ".join([plain(name), *signs])
+    columns = min(3, len(groups))
+    lines = -(-len(groups) // columns)
+    height = (0.62 + 0.2 * len(names)) * lines + 0.3
+    figure, axes = panels(columns, height, rows=lines, sharey=True)
+    flat = list(axes.flat)
+    for unused in flat[len(groups) :]:
+        unused.remove()
+    place = {name: y for y, name in enumerate(names)}
+    made = []
+    for ax, (key, group) in zip(flat, groups.items(), strict=False):
+        ax.set_yticks(range(len(names)), [shown[name] for name in names])
+        ax.set_ylim(len(names) - 0.4, -0.6)
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="y", visible=False)
+        ax.spines["left"].set_visible(False)
+        ax.set_title(corpus_title(key), pad=title_pad)
+        for row in group:
+            if row.rate_flag:
+                ax.annotate(
+                    MARKS[row.rate_flag][0], (1, place[row.name] - 0.22), va="center", ha="right",
+                    xycoords=("axes fraction", "data"), fontsize=7.5, fontweight="bold",
+                )  # fmt: skip
+        made.append(Panel(ax, group, place))
+    return figure, made
+
+
+def _limits(ax: Axes, values: list[float]) -> None:
     """x limits around the seeds: a two-seed interval may be many times wider than the data."""
-    low, high = min([*values, *more]), max([*values, *more])
-    margin = max(0.12 * (high - low), 0.004)
+    low, high = min(values), max(values)
+    margin = max(0.14 * (high - low), 0.004)
     ax.set_xlim(low - margin, high + margin)
+    ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
 
 
 def _dots(ax: Axes, y: float, seeds: list[float], found: Estimate, style: MethodStyle) -> None:
@@ -37,70 +78,53 @@ def _dots(ax: Axes, y: float, seeds: list[float], found: Estimate, style: Method
     left, right = ax.get_xlim()
     if found.low is not None:
         ax.plot(
-            [max(found.low, left), min(found.high, right)],
-            [y, y],
-            color=style.color,
-            linewidth=2.2,
-            alpha=0.3,
-            solid_capstyle="butt",
-            zorder=2,
-        )
-        for end, edge, arrow in ((found.low, left, "<"), (found.high, right, ">")):
-            if (end < left) if arrow == "<" else (end > right):
-                ax.plot([edge], [y], marker=arrow, color=style.color, markersize=3.5, clip_on=False)
+            [max(found.low, left), min(found.high, right)], [y, y], color=style.color,
+            linewidth=2.2, alpha=0.3, solid_capstyle="butt", zorder=2,
+        )  # fmt: skip
+        for edge, arrow, cut in (
+            (left, "<", found.low < left),
+            (right, ">", found.high > right),
+        ):
+            if cut:
+                ax.plot([edge], [y], marker=arrow, color=style.color, markersize=3, clip_on=False)
     ax.plot(
-        seeds, [y + 0.24] * len(seeds), "o", markersize=2.6, markerfacecolor="white",
+        seeds, [y + 0.27] * len(seeds), "o", markersize=2.3, markerfacecolor="white",
         markeredgecolor=style.color, markeredgewidth=0.7, zorder=3,
     )  # fmt: skip
-    mean = style.line() | {"linestyle": "none", "markersize": 5.5}
-    ax.plot([found.mean], [y], zorder=4, **mean)
+    ax.plot([found.mean], [y], zorder=4, **style.line() | {"linestyle": "none", "markersize": 4.6})
 
 
-def _key(interval: str) -> list[Line2D]:
+def _key() -> list[Line2D]:
     """The legend of a dot chart."""
     dot = {"marker": "o", "linestyle": "none", "color": SOFT}
     return [
-        Line2D([], [], label="mean over seeds", markersize=5, **dot),
-        Line2D([], [], label="one seed", markersize=2.6, markerfacecolor="white", **dot),
-        Line2D([], [], label=interval, color=SOFT, alpha=0.4, linewidth=2.2),
+        Line2D([], [], label="mean over seeds", markersize=4.6, **dot),
+        Line2D([], [], label="one seed", markersize=2.3, markerfacecolor="white", **dot),
+        Line2D([], [], label="95 % t interval (arrow: goes on)", color=SOFT, alpha=0.4, lw=2.2),
     ]
 
 
-def _height(groups: dict) -> float:
-    return 0.95 + 0.235 * max(len(group) for group in groups.values())
-
-
-def _stack(groups: dict) -> tuple:
-    """Panels side by side with a method axis each: two at most in a row."""
-    columns = min(2, len(groups))
-    rows = -(-len(groups) // columns)
-    figure, axes = panels(columns, _height(groups) * rows, rows=rows)
-    flat = list(axes.flat)
-    for unused in flat[len(groups) :]:
-        unused.remove()
-    return figure, flat
-
-
 def _dot_chart(groups: dict, styles: dict, value: callable, xlabel: str, reference: callable):
-    """value(row) -> {seed: number}; reference(group) -> [(x, words)] vertical lines."""
-    figure, flat = _stack(groups)
-    for ax, (key, group) in zip(flat, groups.items(), strict=False):
-        _axis_of_methods(ax, group)
-        lines = reference(group)
-        points = [number for row in group for number in value(row).values()]
-        _limits(ax, points, [x for x, _ in lines])
-        for x, words in lines:
-            ax.axvline(x, color=INK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
-            ax.annotate(
-                words, (x, 1), xycoords=("data", "axes fraction"), xytext=(2, 2),
-                textcoords="offset points", fontsize=6.5, color=SOFT, va="bottom",
+    """value(row) -> {seed: number}; reference(group) -> (x, words) of a vertical line, or None."""
+    lines = [reference(group) for group in groups.values()]
+    figure, made = _by_method(groups, title_pad=12 if any(lines) else 5)
+    for panel, line in zip(made, lines, strict=True):
+        points = [number for row in panel.rows for number in value(row).values()]
+        _limits(panel.ax, points + ([line[0]] if line else []))
+        if line:
+            x, words = line
+            panel.ax.axvline(x, color=INK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
+            right = x > np.mean(panel.ax.get_xlim())
+            panel.ax.annotate(
+                words, (x, 1), xycoords=("data", "axes fraction"), xytext=(0, 2), va="bottom",
+                textcoords="offset points", ha="right" if right else "left", fontsize=6.5,
+                color=SOFT,
             )  # fmt: skip
-        for y, row in enumerate(group):
+        for row in panel.rows:
             seeds = list(value(row).values())
-            _dots(ax, y, seeds, estimate(seeds), styles[row.label])
-        ax.set_title(corpus_title(key), pad=12 if lines else 6)
-        ax.set_xlabel(xlabel)
-    legend_below(figure, _key("95 % t interval (arrow: goes on)"), 3)
+            _dots(panel.ax, panel.place[row.name], seeds, estimate(seeds), styles[row.name])
+        panel.ax.set_xlabel(xlabel)
+    legend_below(figure, _key(), 3)
     return figure
 
 
@@ -119,9 +143,9 @@ def bpb_by_method(rows: list[Row], styles: dict[str, MethodStyle]):
     """Test BPB of each method with interval and seeds, one panel a corpus."""
     groups = by_corpus(rows, lambda row: row.bpb is not None, "no run has a test BPB")
 
-    def floor(group: list[Row]) -> list[tuple[float, str]]:
+    def floor(group: list[Row]) -> tuple[float, str] | None:
         found = [value for row in group for value in row.values("floor_bpb")]
-        return [(found[0], "entropy floor")] if found else []
+        return (found[0], "entropy floor") if found else None
 
     figure = _dot_chart(
         groups, styles, lambda row: row.by_seed("bpb"), "test BPB (bits per byte)", floor
@@ -144,8 +168,8 @@ def difference_to_uniform(rows: list[Row], styles: dict[str, MethodStyle]):
         groups,
         styles,
         differences,
-        f"test BPB \u2212 {BASELINE}'s, same seed",
-        lambda group: [(0.0, BASELINE)],
+        f"test BPB \u2212 that of {BASELINE}",
+        lambda group: (0.0, BASELINE),
     )
     words = f"Difference in test BPB to {BASELINE} with the same seed; left of the line is better."
     return figure, words + _DOTS + _mark_words(rows)
@@ -161,7 +185,7 @@ def gap_to_floor(rows: list[Row], styles: dict[str, MethodStyle]):
         styles,
         lambda row: row.by_seed("gap_bpb"),
         "gap to the floor (bits per byte)",
-        lambda group: [(0.0, "floor")],
+        lambda group: (0.0, "floor"),
     )
     words = "Test BPB above the exact entropy rate of the planted language; 0 is perfect."
     return figure, words + _DOTS + _mark_words(rows)
@@ -183,25 +207,26 @@ def token_lengths(rows: list[Row], styles: dict[str, MethodStyle]):
         lambda row: _lengths(row) is not None,
         "no evaluation has token lengths",
     )
-    figure, flat = _stack(groups)
+    figure, made = _by_method(groups)
     edges = np.arange(1, _LENGTHS + 1)
-    for ax, (key, group) in zip(flat, groups.items(), strict=False):
-        _axis_of_methods(ax, group)
-        for y, row in enumerate(group):
-            share = _lengths(row)
+    for panel in made:
+        ax = panel.ax
+        for row in panel.rows:
+            share, base = _lengths(row), panel.place[row.name] + 0.4
             # each histogram is scaled to its own highest bar: shapes are compared, not heights
-            tops = y + 0.4 - 0.8 * share / share.max()
-            ax.bar(edges, y + 0.4 - tops, bottom=tops, width=0.86, color=styles[row.label].color,
-                   alpha=0.75, linewidth=0)  # fmt: skip
-            ax.plot([0.4, _LENGTHS + 0.6], [y + 0.4] * 2, color=SOFT, linewidth=0.4)
+            height = 0.8 * share / share.max()
+            ax.bar(
+                edges, height, bottom=base - height, width=0.86, linewidth=0, alpha=0.8,
+                color=styles[row.name].color,
+            )  # fmt: skip
+            ax.plot([0.4, _LENGTHS + 0.6], [base] * 2, color=SOFT, linewidth=0.4)
             mean = row.mean("bytes_per_token")
             if mean is not None and mean <= _LENGTHS:
-                ax.plot([mean] * 2, [y - 0.4, y + 0.4], color=INK, linewidth=0.9)
+                ax.plot([mean] * 2, [base - 0.8, base], color=INK, linewidth=0.9)
         ax.set_xlim(0.4, _LENGTHS + 0.6)
+        ax.set_xlabel("token length (bytes)")
         ticks = [1, 5, 10, 15, 20, _LENGTHS]
         ax.set_xticks(ticks, [*map(str, ticks[:-1]), f"{_LENGTHS}+"])
-        ax.set_title(corpus_title(key))
-        ax.set_xlabel("token length (bytes)")
     line = Line2D([], [], color=INK, linewidth=0.9, label="mean bytes per token")
     legend_below(figure, [line], 1)
     return figure, (

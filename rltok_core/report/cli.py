@@ -30,15 +30,21 @@ def write_report(experiment: Path, results: Path | None, out: Path | None) -> li
     all_rows = rows(collection)
     out = Path(out or collection.experiment.figures)
     tables, blocks, words = write_tables(collection, all_rows, out)
-    figures = write_figures(all_rows, method_styles(collection.labels), out)
+    figures = write_figures(all_rows, method_styles([row.name for row in all_rows]), out)
     found = sheets(all_rows)
     with plt.rc_context(RC):
         pictures = write_pictures(found, out)
+    # one document a corpus on the page, in full on heatmaps.html
+    first = {
+        (sheet.data, sheet.size): path
+        for sheet, path in reversed(list(zip(found, pictures, strict=True)))
+    }
+    shown = [path for path in pictures if path in first.values()]
     used = {mark for row in all_rows for mark in marks(row)}
     signs = " ".join(f"{sign} {text}." for name, (sign, text) in MARKS.items() if name in used)
     title = collection.experiment.title or collection.experiment.name
     (out / "heatmaps.html").write_text(heatmap_html(title, found, signs), encoding="utf-8")
-    page = report_html(collection, blocks, words, figures, pictures, out)
+    page = report_html(collection, blocks, words, figures, shown, out)
     (out / "report.html").write_text(page, encoding="utf-8")
     drawn = [path for figure in figures for path in figure.paths]
     return [out / "report.html", *tables, *drawn, out / "heatmaps.html", *pictures]

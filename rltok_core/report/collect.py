@@ -169,8 +169,9 @@ def _collect_run(run: RunConfig, results: Path) -> Result:
         failed = folder / "failed.json"
         if failed.is_file() and "training" not in found:
             record = read_json(failed)
-            step = f" at step {record['step']}" if record.get("step") is not None else ""
-            reason = f"{record.get('reason', 'no reason given')}{step}"
+            reason = str(record.get("reason", "no reason given"))
+            if record.get("step") is not None and "step" not in reason:
+                reason += f" at step {record['step']}"
             return Result(run, results, "failed", reason, **found)
     except Damaged as error:
         return Result(run, results, "damaged", str(error), **found)

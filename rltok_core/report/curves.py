@@ -3,6 +3,8 @@
 Seeds of a method are one line (their mean) and a band from the lowest to the highest seed.
 """
 
+import math
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -10,13 +12,14 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from rltok_core.report.collect import seeds_mean
 from rltok_core.report.rows import Row
-from rltok_core.report.style import INK, SOFT, MethodStyle, legend_below, panels
+from rltok_core.report.style import INK, MethodStyle, legend_below, panels
 
 
 class NothingToDraw(Exception):
     """No run recorded what the figure shows; the message says what is missing."""
 
 
+_CHANCE = {"color": INK, "linewidth": 0.8, "linestyle": (0, (2, 2)), "zorder": 1}
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # x, mean, low, high
 
 
@@ -35,15 +38,15 @@ def corpus_title(key: tuple[str, str]) -> str:
     return f"{key[0]} ({key[1]})"
 
 
-def legend_name(row: Row) -> str:
-    name = f"{row.label} ({row.variant})" if row.variant else row.label
-    return name.replace("$", r"\$")  # matplotlib would read $...$ as mathematics
+def plain(text: str) -> str:
+    """Text that matplotlib won't read as mathematics."""
+    return text.replace("$", r"\$")
 
 
 def handles(rows: list[Row], styles: dict[str, MethodStyle]) -> list[Line2D]:
     """One legend entry a method, in the order of the rows."""
-    names = dict.fromkeys(row.label for row in rows)
-    return [Line2D([], [], label=n.replace("$", r"\$"), **styles[n].line()) for n in names]
+    names = dict.fromkeys(row.name for row in rows)
+    return [Line2D([], [], label=plain(name), **styles[name].line()) for name in names]
 
 
 def _series(row: Row, log: str, x: str, y: str) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -79,44 +82,72 @@ def _draw(axes: Axes, curve: Curve, style: MethodStyle, every: int | None = None
 
 
 def flops_bpb(rows: list[Row], styles: dict[str, MethodStyle]):
-    """Training FLOPs against validation BPB, one line a method, one panel a corpus."""
+    """Training FLOPs against validation BPB, one line a method; a line of panels a corpus.
+
+    Left: from the early fall on. Right: the last half, enlarged, with the names at the lines.
+    """
     groups = by_corpus(
         rows,
         lambda row: _by_step(row, "validation_log", "flops", "bpb") is not None,
         "no run recorded a validation BPB with its FLOPs",
     )
-    figure, axes = panels(len(groups), 3.1)
-    for place, (key, group) in enumerate(groups.items()):
-        ax: Axes = axes[0, place]
-        for row in group:
-            curve = _by_step(row, "validation_log", "flops", "bpb")
-            _draw(ax, curve, styles[row.label])
-        _show_the_end(ax, [_by_step(r, "validation_log", "flops", "bpb") for r in group])
-        ax.set_xscale("log")
-        ax.set_title(corpus_title(key))
-        ax.set_xlabel("training FLOPs")
-    axes[0, 0].set_ylabel("validation BPB (bits per byte)")
+    figure, axes = panels(2, 0.55 + 2.0 * len(groups), rows=len(groups))
+    for (whole, late), (key, group) in zip(axes, groups.items(), strict=True):
+        curves = {row.name: _by_step(row, "validation_log", "flops", "bpb") for row in group}
+        unit = 10.0 ** math.floor(math.log10(max(curve[0][-1] for curve in curves.values())))
+        for ax, share in ((whole, 0.15), (late, 0.5)):
+            for name, (x, *lines) in curves.items():
+                _draw(ax, (x / unit, *lines), styles[name])
+            _show_from(ax, list(curves.values()), share, unit)
+            ax.set_xlabel(f"training FLOPs ($10^{{{math.log10(unit):.0f}}}$)")
+        whole.set_title(corpus_title(key))
+        late.set_title("last half, enlarged", fontweight="normal")
+        whole.set_ylabel("validation BPB")
+        ends = {name: (x[-1] / unit, mean[-1]) for name, (x, mean, *_) in curves.items()}
+        _label_ends(late, ends, styles)
     legend_below(figure, handles([r for g in groups.values() for r in g], styles))
     return figure, (
-        "Training FLOPs (the paper's convention, logarithmic axis) against BPB on the validation "
-        "split, lower is better. A line is the mean over seeds, its band runs from the lowest to "
-        "the highest seed. The top is cut so that the later part of training can be read."
+        "Training FLOPs (the paper's convention) against BPB on the validation split, in bits per "
+        "byte, lower is better. A line is the mean over seeds, its band runs from the lowest to "
+        "the highest seed. The first fall, where all methods are alike, is cut; right: the last "
+        "half of training, enlarged."
     )
 
 
-def _show_the_end(ax: Axes, curves: list[Curve]) -> None:
-    """Limits that leave out the first steep fall, where all methods are alike."""
-    long = [curve for curve in curves if len(curve[0]) > 3]
-    if not long:
-        return
-    bottom = min(float(low.min()) for _, _, low, _ in curves)
-    # each curve from a sixth of its validations on
-    top = max(float(high[len(high) // 6 :].max()) for _, _, _, high in long)
-    left = min(float(x[len(x) // 6]) for x, *_ in long)
-    right = max(float(x[-1]) for x, *_ in curves)
-    margin = 0.05 * (top - bottom)
+def _show_from(ax: Axes, curves: list[Curve], share: float, unit: float) -> None:
+    """Limits that leave out what lies before `share` of each curve's x."""
+    shown = [(x / unit, low, high, x >= share * x[-1]) for x, _, low, high in curves]
+    bottom = min(float(low[keep].min()) for _, low, _, keep in shown)
+    top = max(float(high[keep].max()) for _, _, high, keep in shown)
+    left = min(float(x[keep].min()) for x, _, _, keep in shown)
+    right = max(float(x[-1]) for x, *_ in shown)
+    margin = 0.06 * (top - bottom) + 1e-4
     ax.set_ylim(bottom - margin, top + margin)
-    ax.set_xlim(left * 0.93, right * 1.1)
+    ax.set_xlim(left - 0.02 * right, right * 1.02)
+    ax.yaxis.set_major_locator(MaxNLocator(5))
+
+
+def _label_ends(ax: Axes, ends: dict[str, tuple[float, float]], styles: dict) -> None:
+    """The names beside the lines' last points, moved apart and tied to them by thin lines."""
+    bottom, top = ax.get_ylim()
+    order = sorted(ends, key=lambda name: ends[name][1])
+    gap = min(0.078, 1.0 / max(1, len(order) - 1))
+    places = [(ends[name][1] - bottom) / (top - bottom) for name in order]
+    for _ in range(200):  # neighbours push each other apart, evenly
+        for i in range(1, len(places)):
+            push = max(0.0, gap - (places[i] - places[i - 1])) / 2
+            places[i - 1], places[i] = places[i - 1] - push, places[i] + push
+        places = [min(max(place, -0.1), 1.1) for place in places]
+    for name, place in zip(order, places, strict=True):
+        ax.annotate(
+            plain(name), xy=ends[name], xycoords="data", xytext=(1.05, place),
+            textcoords="axes fraction", va="center", fontsize=6.5, color=INK,
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-", "color": styles[name].color, "linewidth": 0.6, "shrinkB": 2,
+                "shrinkA": 1, "relpos": (0, 0.5),
+            },
+        )  # fmt: skip
 
 
 def _rolling(curve: Curve, width: int) -> Curve:
@@ -141,26 +172,16 @@ def whitespace_over_training(rows: list[Row], styles: dict[str, MethodStyle]):
             curve = _by_step(row, "train_log", "bytes", "whitespace_share")
             width = min(len(curve[0]), max(1, len(curve[0]) // 20)) | 1
             x, *lines = _rolling(curve, width) if width > 1 else curve
-            _draw(ax, (x / 1e6, *lines), styles[row.label])
-        chance = [v for row in group for v in row.values("whitespace_chance")]
+            _draw(ax, (x / 1e6, *lines), styles[row.name])
         targets = {row.target_rate for row in group}
-        if chance and len(targets) == 1:
-            level = 1 - (1 - targets.pop()) ** 2
-            ax.axhline(level, color=INK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
-            ax.annotate(
-                "chance at the target rate",
-                (1, level),
-                xycoords=("axes fraction", "data"),
-                ha="right",
-                va="bottom",
-                fontsize=6.5,
-                color=SOFT,
-            )
+        if len(targets) == 1:
+            ax.axhline(1 - (1 - targets.pop()) ** 2, **_CHANCE)
         ax.set_ylim(-0.03, 1.03)
         ax.set_title(corpus_title(key))
-        ax.set_xlabel("training bytes (10$^6$)")
+        ax.set_xlabel("training bytes (MB)")
     axes[0, 0].set_ylabel("whitespace with a boundary")
-    legend_below(figure, handles([r for g in groups.values() for r in g], styles))
+    chance = Line2D([], [], label="chance at the target rate", **_CHANCE)
+    legend_below(figure, [*handles([r for g in groups.values() for r in g], styles), chance])
     return figure, (
         "Share of whitespace bytes with a boundary on them or on the byte after, on the training "
         "batches (rolling mean over a twentieth of training; band: lowest to highest seed). "
@@ -195,7 +216,7 @@ def position(rows: list[Row], styles: dict[str, MethodStyle]):
             for row in group:
                 curve = _profile(row, name)
                 if curve is not None and (row.has_tokens or name == "bpb"):
-                    _draw(ax, curve, styles[row.label])
+                    _draw(ax, curve, styles[row.name])
             ax.yaxis.set_major_locator(MaxNLocator(5))
         _clip(axes[0, place], [_profile(row, "boundary_prob") for row in group if row.has_tokens])
         _clip(axes[1, place], [_profile(row, "bpb") for row in group])

@@ -5,13 +5,18 @@ that was sampled (or set by a rule). The fills stay light enough for dark text a
 """
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, to_hex
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Patch, PathPatch, Rectangle
+from matplotlib.path import Path as MplPath
+from matplotlib.textpath import TextPath
 
-from rltok_core.report.glyphs import glyphs
+from rltok_core.report.curves import plain
+from rltok_core.report.glyphs import CONTINUED, NEWLINE, RETURN, SPACE, TAB, glyphs
 from rltok_core.report.rows import Row
 from rltok_core.report.style import INK, SOFT, plt, save
 from rltok_core.report.tables import method
@@ -22,6 +27,9 @@ PROBABILITY = LinearSegmentedColormap.from_list(
 )
 LEVELS = 20
 COLUMNS = 80  # bytes a line of a picture
+LINE = 1.3  # distance of two lines, in cells
+HEAD = 0.5  # inches above the first method: title and legend
+BLANKS = (SPACE, NEWLINE, TAB, RETURN, CONTINUED)  # drawn paler
 _ADVANCE = 0.60205  # width of a DejaVu Sans Mono sign, in ems
 
 
@@ -87,19 +95,19 @@ def draw(sheet: Sheet, limit: int = 240):
     # a cell holds one sign; a byte shown in hexadecimal would overlap its neighbours
     signs = [sign if len(sign) == 1 else "\u25af" for sign in signs]
     lines = -(-len(signs) // COLUMNS)
-    block = lines * 1.28 + 1.55  # text lines are 1.28 cells high, plus the method's name
+    block = lines * LINE + 1.35  # with the method's name above
     rows = block * len(sheet.strips)
     width = 7.2
     cell = width / (COLUMNS + 1)
-    size = cell / _ADVANCE * 72 * 0.94
-    unit = cell * 1.75  # height of one cell in inches
-    figure = plt.figure(figsize=(width, rows * unit + 0.62))
-    ax = figure.add_axes((0, 0, 1, rows * unit / (rows * unit + 0.62)))
+    unit = cell * 1.8  # height of one cell in inches
+    em = 0.94 / _ADVANCE  # cells across that one em of the text takes
+    figure = plt.figure(figsize=(width, rows * unit + HEAD))
+    ax = figure.add_axes((0, 0, 1, rows * unit / (rows * unit + HEAD)))
     ax.set_xlim(-0.5, COLUMNS + 0.5)
     ax.set_ylim(rows, 0)
     ax.axis("off")
     for place, strip in enumerate(sheet.strips):
-        _strip(ax, strip, signs, place * block, size)
+        _strip(ax, strip, signs, place * block, (em, em * cell / unit))
     figure.text(
         0.5 / (COLUMNS + 1),
         1 - 0.1 / figure.get_figheight(),
@@ -120,35 +128,51 @@ def draw(sheet: Sheet, limit: int = 240):
     return figure
 
 
-def _strip(ax, strip: Strip, signs: list[str], top: float, size: float) -> None:
+@cache
+def _outline(sign: str) -> tuple[np.ndarray, np.ndarray]:
+    """Vertices (in ems, centred on one sign's width, y down) and codes of one sign."""
+    font = FontProperties(family="DejaVu Sans Mono")
+    path = TextPath((0, 0), plain(sign), size=1, prop=font)
+    vertices = np.asarray(path.vertices) - [_ADVANCE / 2, 0]
+    return vertices * [1, -1], np.asarray(path.codes)
+
+
+def _text(ax, signs: list[str], corners: list[tuple[float, float]], scale: tuple, color) -> None:
+    """All signs as one path: thousands of text objects would take half a minute a picture.
+
+    Args:
+        corners: the middle of each sign's baseline, in cells.
+        scale: cells per em, across and down.
+    """
+    outlines = [_outline(sign) for sign in signs]
+    vertices = [v * scale + corner for (v, _), corner in zip(outlines, corners, strict=True)]
+    if vertices:
+        path = MplPath(np.concatenate(vertices), np.concatenate([codes for _, codes in outlines]))
+        # add_patch would walk over every curve to find limits that are set already
+        ax.add_artist(PathPatch(path, facecolor=color, linewidth=0, zorder=3))
+
+
+def _strip(ax, strip: Strip, signs: list[str], top: float, scale: tuple[float, float]) -> None:
     """One method: its name, then its lines of cells."""
-    rate = sum(strip.boundary[: len(signs)]) / max(1, len(signs))
-    ax.text(
-        0, top + 0.75, f"{strip.name.replace('$', chr(92) + '$')}", fontsize=7.5, va="center",
-        fontweight="bold",
-    )  # fmt: skip
-    ax.text(
-        COLUMNS, top + 0.75, f"{rate:.3f} boundaries a byte here", fontsize=6.5, va="center",
-        ha="right", color=SOFT,
-    )  # fmt: skip
-    for start in range(0, len(signs), COLUMNS):
-        y = top + 1.25 + start // COLUMNS * 1.28
-        part = slice(start, start + COLUMNS)
-        colors = PROBABILITY(np.asarray(strip.prob[part], dtype=float))
-        count = len(signs[part])
+    count = len(signs)
+    rate = sum(strip.boundary[:count]) / max(1, count)
+    words = {"va": "center", "fontsize": 7}
+    ax.text(0, top + 0.72, plain(strip.name), fontweight="bold", **words)
+    ax.text(COLUMNS, top + 0.72, f"{rate:.3f} boundaries a byte", ha="right", color=SOFT, **words)
+    for start in range(0, count, COLUMNS):
+        y, here = top + 1.2 + start // COLUMNS * LINE, min(COLUMNS, count - start)
+        fills = PROBABILITY(np.asarray(strip.prob[start : start + here], dtype=float))
         ax.imshow(
-            colors[None, :count], extent=(0, count, y + 1, y), aspect="auto",
-            interpolation="nearest", zorder=1,
+            fills[None], extent=(0, here, y + 1, y), aspect="auto", interpolation="nearest",
+            zorder=1,
         )  # fmt: skip
-        ax.add_patch(Rectangle((0, y), count, 1, fill=False, edgecolor="#cccccc", linewidth=0.3))
-        for x, (sign, boundary) in enumerate(zip(signs[part], strip.boundary[part], strict=False)):
-            ax.text(
-                x + 0.5, y + 0.74, sign.replace("$", r"\$"), fontsize=size,
-                family="DejaVu Sans Mono", ha="center", va="baseline", zorder=3,
-                color=SOFT if sign in "\u2423\u21b5\u2192\u00b7" else INK,
-            )  # fmt: skip
-            if boundary:
-                ax.add_patch(Rectangle((x, y + 0.9), 1, 0.16, color=INK, linewidth=0, zorder=4))
+        ax.add_artist(Rectangle((0, y), here, 1, fill=False, edgecolor="#cccccc", linewidth=0.3))
+        for x in np.flatnonzero(strip.boundary[start : start + here]):
+            ax.add_artist(Rectangle((x, y + 0.9), 1, 0.17, color=INK, linewidth=0, zorder=4))
+    for blank, color in ((False, INK), (True, SOFT)):
+        places = [n for n, sign in enumerate(signs) if (sign in BLANKS) is blank]
+        corners = [(n % COLUMNS + 0.5, top + 1.92 + n // COLUMNS * LINE) for n in places]
+        _text(ax, [signs[n] for n in places], corners, scale, color)
 
 
 def write_pictures(found: list[Sheet], out: Path) -> list[Path]:

@@ -82,7 +82,7 @@ def _provenance(path: Path) -> str:
     """A readable extract of provenance.csv: hashes cut to eight digits."""
     with path.open(encoding="utf-8", newline="") as file:
         records = list(csv.DictReader(file))
-    shown = ["run", "status", "run_hash", "data_hash", "code_version", "device"]
+    shown = ["run", "status", "run_hash", "data_hash", "code_version", "device_name"]
     lines = [
         [record[key][:8] if key.endswith("_hash") else record[key][:60] for key in shown]
         for record in records

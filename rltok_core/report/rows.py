@@ -44,6 +44,11 @@ class Row:
         return self.run.estimator.label
 
     @property
+    def name(self) -> str:
+        """The label, and the variant where the label alone isn't one row: styles go by it."""
+        return f"{self.label} ({self.variant})" if self.variant else self.label
+
+    @property
     def seeds(self) -> list[int]:
         return sorted(result.run.seed for result in self.done)
 

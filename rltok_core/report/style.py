@@ -6,10 +6,12 @@ in the list gets a style from its label's hash, so it keeps it from figure to fi
 """
 
 import hashlib
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
+from PIL import Image
 
 matplotlib.use("Agg")
 
@@ -137,13 +139,27 @@ def legend_below(figure: Figure, handles: list, columns: int = 4) -> None:
 def save(figure: Figure, stem: Path, kinds: tuple[str, ...] = ("png", "svg", "pdf")) -> list[Path]:
     """Write stem.png, .svg and .pdf without dates: the same figure is the same file."""
     undated = {
-        "png": {"Software": None},
         "svg": {"Date": None, "Creator": None},
         "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
     }
     stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = [stem.with_suffix(f".{kind}") for kind in kinds]
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in kinds]
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once, not once a format
     for path, kind in zip(paths, kinds, strict=True):
-        figure.savefig(path, metadata=undated[kind])
+        if kind == "png":
+            _save_png(figure, path)
+        else:
+            figure.savefig(path, metadata=undated[kind])
     plt.close(figure)
     return paths
+
+
+def _save_png(figure: Figure, path: Path) -> None:
+    """A PNG of 256 colours: a third of the size, no visible difference in flat graphics."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    image = Image.open(buffer).convert("RGB")
+    image.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(
+        path, format="PNG", optimize=True
+    )

@@ -28,7 +28,8 @@ PAIRED_COLUMNS = [
 PROVENANCE_COLUMNS = [
     *("run", "data", "size", "estimator", "seed", "status", "reason"),
     *("folder", "evaluation_folder", "run_hash", "evaluation_hash", "data_hash"),
-    *("code_version", "device", "package_versions"),
+    *("code_version", "evaluation_code_version", "device", "device_name", "host", "threads"),
+    *("python", "package_versions"),
 ]
 
 
@@ -186,9 +187,8 @@ def marks(row: Row) -> list[str]:
 
 def method(row: Row) -> str:
     """Label, variant and marks, as shown in tables."""
-    name = row.label + (f" ({row.variant})" if row.variant else "")
     signs = " ".join(MARKS[mark][0] for mark in marks(row))
-    return f"{name} {signs}".strip()
+    return f"{row.name} {signs}".strip()
 
 
 def caption(collection: Collection, all_rows: list[Row]) -> str:
@@ -211,7 +211,7 @@ def caption(collection: Collection, all_rows: list[Row]) -> str:
     if any(row.values("floor_bpb") for row in all_rows):
         parts.append(
             "Floor: the exact entropy of the planted language. F1: boundaries against the planted "
-            "truth, with the tolerance of the evaluation / exact."
+            f"truth, {_tolerance(all_rows)} / exact."
         )
     parts.append(
         "Mid-usage: how much BPB rises when the token level's output is zeroed; a row near 0 "
@@ -222,6 +222,15 @@ def caption(collection: Collection, all_rows: list[Row]) -> str:
     if collection.experiment.tag:
         parts.append(collection.experiment.tag)
     return " ".join(parts)
+
+
+def _tolerance(all_rows: list[Row]) -> str:
+    """What the tolerant F1 allows, in words."""
+    known = {value for row in all_rows for value in row.values("boundary_tolerance")}
+    if len(known) != 1:
+        return "with the evaluation's own tolerance"
+    late = f"{known.pop():g}"
+    return f"up to {late} byte{'' if late == '1' else 's'} late allowed"
 
 
 def reading_columns(block: list[Row]) -> dict[str, callable]:
@@ -346,22 +355,16 @@ def provenance_csv(collection: Collection) -> str:
     header = PROVENANCE_COLUMNS
     lines = []
     for result in collection.results:
-        run, manifest = result.run, result.training.get("manifest", {})
-        packages = _first(manifest, "package_versions", "packages", "versions")
+        run, evaluation = result.run, result.evaluation
+        made, scored = result.training.get("manifest", {}), evaluation.get("manifest", {})
         values = (run.id, run.data.name, run.model.size, run.estimator.label, run.seed)
         values += (result.status, result.reason, str(result.folder), str(result.evaluation_folder))
-        values += (run.hash, result.evaluation.get("evaluation_hash"), result.data_hash)
-        values += (
-            _plain(_first(manifest, "code_version", "code", "git", "commit")),
-            _plain(_first(manifest, "device", "machine")),
-            _plain(packages),
-        )
+        values += (run.hash, evaluation.get("evaluation_hash"), result.data_hash)
+        values += (_plain(made.get("code")), _plain(scored.get("code")), made.get("device"))
+        values += (made.get("device_name"), made.get("host"), made.get("threads"))
+        values += (made.get("python"), _plain(made.get("packages")))
         lines.append(dict(zip(header, values, strict=True)))
     return _csv(header, lines)
-
-
-def _first(values: dict, *keys: str):
-    return next((values[key] for key in keys if key in values), None)
 
 
 def _plain(value: object) -> str | None:

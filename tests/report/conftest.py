@@ -40,6 +40,17 @@ PLANTED = "".join(
 )
 
 
+MANIFEST = {
+    "code": {"version": "0.1.0", "commit": "abc123", "dirty": False},
+    "packages": {"torch": "2.13.0", "numpy": "2.4.6"},
+    "python": "3.11.2",
+    "device": "cpu",
+    "device_name": "A processor",
+    "threads": 1,
+    "host": "bench",
+}
+
+
 class Lab:
     """An experiment with made-up results."""
 
@@ -127,11 +138,7 @@ class Lab:
                 "seconds": 50.0,
                 "parameters": {"total": 123456},
                 "rate_collapsed": False,
-                "manifest": {
-                    "code_version": "abc123",
-                    "device": "cpu",
-                    "packages": {"torch": "2.13.0"},
-                },
+                "manifest": MANIFEST,
             }
             | training,
         )
@@ -224,6 +231,8 @@ def made_up_evaluation(run, bpb: float | None) -> dict:
         "train_seconds": 50.0,
         "bytes_per_second": 512.0,
         "peak_memory_bytes": 2**28,
+        "manifest": MANIFEST,
+        "boundary_tolerance": 1,
         "status": "complete",
     }
 

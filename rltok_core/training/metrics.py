@@ -23,7 +23,7 @@ class MetricLog:
         # what follows the last newline was being written when the process died
         kept = [line for i, line in enumerate(lines[:-1]) if self._step(line, i + 1) <= step]
         write_whole(path, b"".join(line + b"\n" for line in kept))
-        self._file = open(path, "a", encoding="utf-8")
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close)
 
     def _step(self, line: bytes, number: int) -> int:
         try:

@@ -4,6 +4,7 @@ What kills or signals a process is the process's own estimator, at a known point
 a real signal, in a forked process, at no random time.
 """
 
+import errno
 import json
 import signal
 import subprocess
@@ -13,9 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from rltok_core.boundaries.contract import Estimator
 from rltok_core.config.experiment import write_run
 from rltok_core.errors import EXIT_LOCKED, EXIT_NOT_FINITE, EXIT_REQUEUE, EXIT_USER, UserError
-from rltok_core.training import checkpoint
+from rltok_core.training import checkpoint, files
 from rltok_core.training.inputs import open_windows
 from rltok_core.training.lock import run_lock
 from rltok_core.training.loop import train
@@ -192,9 +194,8 @@ def test_K11_a_gradient_that_turns_nan_stops_before_the_step(bench, forked):
 
 
 def test_promise_5_a_collapsed_rate_is_warned_of_once_and_recorded(bench, capsys):
-    stride = {"label": "rare", "class": "rltok_core.boundaries.uniform:Uniform"}
     out = bench.folder / "run"
-    # every document is longer than 63 bytes or so: two forced ends of 64 are 3 %, 60 % was asked
+    # the two forced ends of a row are all there is, a few in a hundred
     (bench.folder / "rare.py").write_text(
         "import torch\n"
         "from rltok_core.boundaries.contract import Estimator, fixed_proposal\n\n\n"
@@ -202,8 +203,8 @@ def test_promise_5_a_collapsed_rate_is_warned_of_once_and_recorded(bench, capsys
         "    def propose(self, x_BSD, batch, target_rate):\n"
         "        return fixed_proposal(torch.zeros_like(batch.valid_BS), batch)\n"
     )
-    stride["class"] = f"{bench.folder / 'rare.py'}:Rare"
-    assert train(bench.run(estimator=stride, target_rate=0.6), bench.data, out) == 0
+    rare = {"label": "rare", "class": f"{bench.folder / 'rare.py'}:Rare"}
+    assert train(bench.run(estimator=rare, target_rate=0.6), bench.data, out) == 0
     assert capsys.readouterr().err.count("boundary rate has collapsed") == 1
     assert json.loads((out / "training.json").read_text())["rate_collapsed"] is True
 
@@ -228,6 +229,30 @@ def test_K31_a_second_writer_is_refused_and_the_checkpoint_stays(bench, forked):
     assert state["progress"]["step"] == 6
 
 
+def test_a_disk_that_fills_up_costs_nothing_already_made(bench, monkeypatch):
+    run, whole, out = bench.run(), bench.folder / "whole", bench.folder / "run"
+    real = checkpoint.write_whole
+
+    def full(path: Path, data) -> None:
+        if path.name == "step_00000008.pt":
+            monkeypatch.setattr(files.os, "fsync", no_space)
+        real(path, data)
+
+    def no_space(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "write_whole", full)
+        with pytest.raises(UserError, match="No space left.*Newest checkpoint kept: step 6"):
+            train(run, bench.data, out)
+    monkeypatch.undo()
+    assert checkpoint.saved_steps(out / "checkpoints") == [4, 6]
+    assert not list((out / "checkpoints").glob(".*"))
+    assert train(run, bench.data, out) == 0
+    assert train(run, bench.data, whole) == 0
+    assert_same_run(whole, out, 12)
+
+
 def test_another_configuration_in_the_folder_is_refused(bench):
     out = bench.folder / "run"
     assert train(bench.run(steps=3), bench.data, out) == 0
@@ -243,8 +268,7 @@ def test_accumulated_micro_batches_give_the_whole_batch_gradient(bench, micro_ba
 
     def gradient(micro: int) -> torch.Tensor:
         run = bench.run(estimator=UNIFORM, batch_size=8, runtime={"micro_batch": micro})
-        cls = type("None", (), {"hint": None})
-        trainer = Trainer(run, open_windows(run, cls, "train", bench.data, None))
+        trainer = Trainer(run, open_windows(run, Estimator, "train", bench.data, None))
         _, batches = trainer.batches(0)
         assert len({int(n) for batch in batches for n in batch.length_B}) > 1
         sums, _ = trainer.gradient(batches, 0.2)
@@ -292,9 +316,7 @@ def test_parameter_groups_take_their_own_rates(bench):
     """With one step of AdamW every weight moves by its own learning rate (up to the decay)."""
     multiples = {"embedding": 4.0, "heads": 2.0, "policy": 10.0}
     run = bench.run(steps=1, warmup_steps=0, weight_decay=0.0, lr_multiples=multiples)
-    cls = type("None", (), {"hint": None})
-    torch.manual_seed(0)
-    trainer = Trainer(run, open_windows(run, cls, "train", bench.data, None))
+    trainer = Trainer(run, open_windows(run, Estimator, "train", bench.data, None))
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
     trainer.step()
     groups = trainer.model.parameter_groups()

@@ -91,7 +91,7 @@ def test_K13_nothing_to_attend_to(chosen):
     if isinstance(pattern, torch.Tensor):
         model.estimator.chosen = pattern[1:]
     single = objective(model, alone, TRAINING, 0.2)
-    assert float(-together / 64) == pytest.approx(float(single.nats) / 64, abs=1e-6)
+    assert -together.item() / 64 == pytest.approx(single.nats.item() / 64, abs=1e-6)
     boundaries, positions = boundary_counts(both, result.prediction.proposal.boundary_BS)
     assert positions == 67  # 2 + 65
     if chosen == "all":

@@ -248,7 +248,8 @@ def test_heatmap_is_the_evaluations_own_scores(evaluate_run, make_run):
     scored = {int(row["document"]): row for row in rows(out)}
     assert set(scored) == {0, 1, 3} and result["documents"] == 3
     for i in (0, 1):
-        assert sum(shown[i]["bits"]) == pytest.approx(float(scored[i]["bits"]), rel=1e-9)
+        # other batches, so equal to float32 rounding
+        assert sum(shown[i]["bits"]) == pytest.approx(float(scored[i]["bits"]), rel=1e-6)
         windows = int(scored[i]["windows"])  # each adds bos's boundary, which is on no byte
         assert sum(shown[i]["boundary"]) + windows == int(scored[i]["boundaries"])
 

@@ -4,15 +4,12 @@ Windows are scored as in the evaluation: float32, random streams that depend on 
 alone, sums in float64.
 """
 
-import torch
-
 from rltok_core.config.schema import RunConfig
-from rltok_core.data.batch import Batch
 from rltok_core.data.batches import Windows
 from rltok_core.evaluation.bits import CorpusScore
 from rltok_core.evaluation.score import WindowStreams, score_windows, spread
 from rltok_core.evaluation.segmentation import WhitespaceShare
-from rltok_core.model.unet import Prediction, UNet
+from rltok_core.model.unet import UNet
 
 
 def validate(
@@ -29,17 +26,10 @@ def validate(
     batch_size = run.runtime.micro_batch or run.training.batch_size
     corpus, spaces = CorpusScore(), WhitespaceShare()
     boundaries = positions = 0
-
-    def predict(batch: Batch, rate: float, mid: str) -> Prediction:
-        # masks and tables that the model caches here are used with gradients afterwards, which
-        # tensors made in score_windows' inference mode could not be
-        with torch.inference_mode(False), torch.no_grad():
-            return model(batch, rate, mid=mid)
-
     was_training = model.training
     model.eval()
     for score in score_windows(
-        predict, windows, indices, streams, target_rate, batch_size, run.runtime.device
+        model, windows, indices, streams, target_rate, batch_size, run.runtime.device
     ):
         marked = 1 + int(score.boundary.sum())  # bos is a forced boundary
         boundaries, positions = boundaries + marked, positions + 1 + len(score.boundary)

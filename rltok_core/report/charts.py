@@ -12,10 +12,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from rltok_core.report.curves import by_corpus, corpus_title, plain
+from rltok_core.report.reading import MARKS, marks
 from rltok_core.report.rows import BASELINE, Row, compare
 from rltok_core.report.statistics import Estimate, estimate
 from rltok_core.report.style import INK, SOFT, MethodStyle, legend_below, panels
-from rltok_core.report.tables import MARKS, marks
 
 _LENGTHS = 24  # the last bin of a token-length histogram holds all longer tokens
 _RATE_MARKS = ("collapsed", "off target")  # these belong to a corpus, the others to the method

@@ -11,9 +11,10 @@ from rltok_core.report.figures import write_figures
 from rltok_core.report.heatmap_page import heatmap_html
 from rltok_core.report.heatmaps import sheets, write_pictures
 from rltok_core.report.page import report_html
+from rltok_core.report.reading import MARKS, marks
 from rltok_core.report.rows import rows
 from rltok_core.report.style import RC, method_styles, plt
-from rltok_core.report.tables import MARKS, marks, write_tables
+from rltok_core.report.tables import write_tables
 
 
 def write_report(experiment: Path, results: Path | None, out: Path | None) -> list[Path]:

@@ -17,9 +17,9 @@ from matplotlib.textpath import TextPath
 
 from rltok_core.report.curves import plain
 from rltok_core.report.glyphs import CONTINUED, NEWLINE, RETURN, SPACE, TAB, glyphs
+from rltok_core.report.reading import method
 from rltok_core.report.rows import Row
 from rltok_core.report.style import INK, SOFT, plt, save
-from rltok_core.report.tables import method
 
 # white to a mid orange: INK on the darkest level keeps a contrast above 7 to 1
 PROBABILITY = LinearSegmentedColormap.from_list(

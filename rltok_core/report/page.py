@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rltok_core.report.collect import Collection
 from rltok_core.report.figures import Written
-from rltok_core.report.tables import Block
+from rltok_core.report.reading import Block
 
 STYLE = """
 :root { color-scheme: light; }
@@ -19,7 +19,8 @@ body { font: 16px/1.55 system-ui, sans-serif; color: #222; background: #fff; mar
 h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .3rem; }
 h2 { font-size: 1.3rem; margin: 2.6rem 0 .6rem; border-bottom: 1px solid #ddd; }
 h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
-a { color: #005a8c; } nav a { margin-right: 1rem; white-space: nowrap; }
+a { color: #005a8c; } nav { margin-bottom: 1rem; }
+nav a { margin-right: 1rem; white-space: nowrap; }
 p, li { max-width: 50rem; } .quiet, figcaption { color: #555; font-size: .88rem; }
 figure { margin: 1.4rem 0 2rem; } figure img { max-width: 100%; height: auto; }
 .wide { overflow-x: auto; }

@@ -8,6 +8,7 @@ method and the number of trainings that run side by side. Imports neither torch 
 import argparse
 import json
 import os
+import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,8 @@ from pathlib import Path
 from rltok_core.config.experiment import read_experiment
 from rltok_core.config.schema import RunConfig
 
-# a run whose metrics haven't moved for this long isn't running (seconds)
-STILL = 180.0
+# a run of another machine whose files haven't moved for this long isn't running (seconds)
+STILL = 600.0
 SHOWN = 4  # running trainings named in the line
 
 
@@ -71,6 +72,27 @@ def last_record(path: Path) -> dict:
     return {}
 
 
+def _held(lock: Path, now: float, moved: float) -> bool:
+    """Whether the process that training's lock names is there; only looks, never locks.
+
+    The text stays behind where a holder was killed. A process of another machine can't be looked
+    at: its files say whether it moves.
+    """
+    try:
+        who = json.loads(lock.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    if who["host"] != socket.gethostname():
+        return now - moved < STILL
+    try:
+        os.kill(who["pid"], 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's, so it is there
+        return True
+    return True
+
+
 def state(run: RunConfig, results: Path, now: float) -> State:
     """Read one run's files."""
     folder = results / "runs" / run.id
@@ -80,13 +102,13 @@ def state(run: RunConfig, results: Path, now: float) -> State:
     record = last_record(metrics)
     times = [path.stat().st_mtime for path in folder.glob("*") if path.is_file()]
     # config.yaml is written at the start, so it is the earliest
-    moved = max(times, default=0.0)
+    holder_alive = _held(folder / "lock", now, max(times, default=0.0))
     return State(
         run=run,
         trained=trained,
         evaluated=(results / "evaluations" / run.id / "evaluation.json").is_file(),
         failed=failed,
-        running=bool(times) and not trained and not failed and now - moved < STILL,
+        running=holder_alive and not trained and not failed,
         step=run.training.steps if trained else int(record.get("step", 0)),
         seconds=float(record.get("seconds", 0.0)),
         started=min(times, default=None),

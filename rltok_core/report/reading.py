@@ -1,0 +1,166 @@
+"""The main table as people read it: numbers in words, marks, columns that fit a corpus, caption."""
+
+from rltok_core.report.collect import Collection
+from rltok_core.report.published import SOURCE
+from rltok_core.report.rows import BASELINE, OFF_TARGET, Comparison, Row
+from rltok_core.report.statistics import INTERVAL, Estimate
+
+MINUS = "\u2212"
+DASH = "\u2013"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """For reading: fixed digits, a real minus sign, an en dash for 'there is none'."""
+    if value is None:
+        return DASH
+    text = f"{value:.{digits}f}"
+    return text.replace("-", MINUS) if float(text) else text.removeprefix("-")
+
+
+def signed(value: float) -> str:
+    return number(value) if value <= 0 else f"+{number(value)}"
+
+
+def interval(value: Estimate | None, show=number) -> str:
+    """'1.944 [1.930, 1.958]'; one seed: '1.944 (n=1)', no interval."""
+    if value is None:
+        return DASH
+    if value.low is None:
+        return f"{show(value.mean)} (n=1)"
+    return f"{show(value.mean)} [{show(value.low)}, {show(value.high)}]"
+
+
+MARKS = {
+    "non-causal": ("\u2020", "not causal: a boundary may depend on later bytes"),
+    "curriculum": ("\u2021", "trained with the rate curriculum, which the paper doesn't have"),
+    "controller": ("\u00a7", "boundary rate held by the controller, which the paper doesn't have"),
+    "collapsed": ("!!", "boundary rate collapsed: below 1/4 or above 4 times the target"),
+    "off target": ("!", f"realised boundary rate more than {OFF_TARGET:.0%} off the target"),
+}
+
+
+def marks(row: Row) -> list[str]:
+    """The names of the marks that a row bears wherever it is shown."""
+    found = ["non-causal"] if row.causal is False else []
+    found += ["curriculum"] if row.curriculum else []
+    found += ["controller"] if row.controller else []
+    return found + ([row.rate_flag] if row.rate_flag else [])
+
+
+def method(row: Row) -> str:
+    """Label, variant and marks, as shown in tables."""
+    signs = " ".join(MARKS[mark][0] for mark in marks(row))
+    return f"{row.name} {signs}".strip()
+
+
+def caption(collection: Collection, all_rows: list[Row]) -> str:
+    """What a reader has to know to read the table; the same words in .md, .tex and .html."""
+    counts = sorted({len(row.done) for row in all_rows if row.done})
+    seeds = " or ".join(map(str, counts)) or "no"
+    parts = [
+        f"{collection.experiment.title or collection.experiment.name}: bits per byte (BPB) on "
+        f"held-out text, lower is better; mean over {seeds} seed(s) and, in brackets, "
+        f"{INTERVAL}. A single seed has no interval and says n=1.",
+        f"\u0394 {BASELINE}: paired difference to {BASELINE} over the seeds that both have, with "
+        "its paired t interval.",
+    ]
+    if any(row.published for row in all_rows):
+        settings = sorted({row.published.setting for row in all_rows if row.published})
+        parts.append(
+            f"Published: the paper's own number ({SOURCE}; {'; '.join(settings)}), of another "
+            "scale and another corpus: not comparable with the column BPB."
+        )
+    if any(row.values("floor_bpb") for row in all_rows):
+        parts.append(
+            "Floor: the exact entropy of the planted language. F1: boundaries against the planted "
+            f"truth, {_tolerance(all_rows)} / exact."
+        )
+    parts.append(
+        "Mid-usage: how much BPB rises when the token level's output is zeroed; a row near 0 "
+        "ignores its tokens. Documents are never packed into one sequence."
+    )
+    used = {mark for row in all_rows for mark in marks(row)}
+    parts += [f"{sign} {text}." for name, (sign, text) in MARKS.items() if name in used]
+    if collection.experiment.tag:
+        parts.append(collection.experiment.tag)
+    return " ".join(parts)
+
+
+def _tolerance(all_rows: list[Row]) -> str:
+    """What the tolerant F1 allows, in words."""
+    known = {value for row in all_rows for value in row.values("boundary_tolerance")}
+    if len(known) != 1:
+        return "with the evaluation's own tolerance"
+    late = f"{known.pop():g}"
+    return f"up to {late} byte{'' if late == '1' else 's'} late allowed"
+
+
+def reading_columns(block: list[Row]) -> dict[str, callable]:
+    """The columns of the readable tables for one corpus: those that have a value in it."""
+    planted = any(row.values("floor_bpb") for row in block)
+    columns = {
+        "method": lambda row, _: method(row),
+        "n": lambda row, _: _count(row),
+        "BPB": lambda row, _: interval(row.bpb),
+        f"\u0394 {BASELINE}": lambda row, c: _difference(row, c),
+        "BPB early exit": lambda row, _: number(row.mean("bpb_early")),
+        "rate": lambda row, _: number(row.mean("boundary_rate")) if row.has_tokens else DASH,
+        "bytes / token": lambda row, _: (
+            number(row.mean("bytes_per_token"), 2) if row.has_tokens else DASH
+        ),
+    }
+    if planted:
+        columns["gap to floor"] = lambda row, _: number(row.mean("gap_bpb"))
+        columns["truth F1 / exact"] = lambda row, _: _pair(
+            row.mean("segmentation", "truth_tolerant", "f1"),
+            row.mean("segmentation", "truth", "f1"),
+        )
+    if any(row.values("whitespace_share") for row in block):
+        columns["whitespace / chance"] = lambda row, _: _pair(
+            row.mean("whitespace_share"), row.mean("whitespace_chance")
+        )
+    columns["mid-usage"] = lambda row, _: number(row.mean("mid_usage"))
+    if any(row.published for row in block):
+        columns["published (other scale)"] = lambda row, _: number(
+            row.published and row.published.value
+        )
+    return columns
+
+
+def _count(row: Row) -> str:
+    done, planned = len(row.done), len(row.results)
+    return str(done) if done == planned else f"{done} of {planned}"
+
+
+def _pair(first: float | None, second: float | None) -> str:
+    return DASH if first is None else f"{number(first, 2)} / {number(second, 2)}"
+
+
+def _difference(row: Row, comparison: Comparison | None) -> str:
+    if comparison is None:
+        return "baseline" if row.label == BASELINE and row.done else DASH
+    return interval(comparison.paired.difference, signed)
+
+
+class Block:
+    """The readable table of one corpus: a title, a header and lines of text."""
+
+    def __init__(self, all_rows: list[Row], comparisons: dict[int, Comparison], corpus: tuple):
+        places = [i for i, row in enumerate(all_rows) if (row.data, row.size) == corpus]
+        self.rows = [all_rows[i] for i in places]
+        columns = reading_columns(self.rows)
+        self.title = f"{corpus[0]}, {corpus[1]}"
+        floor = [value for row in self.rows for value in row.values("floor_bpb")]
+        if floor:
+            self.title += f" (floor {number(floor[0])} bits per byte)"
+        self.header = list(columns)
+        self.lines = [
+            [show(all_rows[i], comparisons.get(i)) for show in columns.values()] for i in places
+        ]
+
+
+def blocks(
+    collection: Collection, all_rows: list[Row], comparisons: dict[int, Comparison]
+) -> list[Block]:
+    """One readable table a corpus and size."""
+    return [Block(all_rows, comparisons, corpus) for corpus in collection.corpora()]

@@ -1,0 +1,107 @@
+"""The whole report through its command: every file, the same hashes twice, escaped bytes."""
+
+import hashlib
+import re
+
+import pytest
+
+from rltok_core.cli import main
+from rltok_core.report.glyphs import glyphs
+from rltok_core.report.style import KNOWN, method_styles
+
+
+@pytest.fixture
+def small(lab):
+    lab.plan(
+        [lab.block("planted", ["uniform", "my_new.method+"]), lab.block("prose", ["uniform"])],
+        seeds=[0, 1],
+        title="A <trial> & more",
+    )
+    for run in lab.runs[:-1]:
+        lab.finish(run)
+    lab.fail(lab.runs[-1], "loss is <nan>")
+    return lab
+
+
+def _hashes(folder):
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
+
+
+def test_K37_every_file_and_the_same_hashes_twice(small, capsys):
+    command = ["report", "--experiment", str(small.file), "--out"]
+    assert main([*command, str(small.home / "first")]) == 0
+    printed = capsys.readouterr().out
+    assert main([*command, str(small.home / "second")]) == 0
+    first, second = _hashes(small.home / "first"), _hashes(small.home / "second")
+    assert first == second
+    figures = (
+        "bpb_by_method difference_to_uniform gap_to_floor flops_bpb whitespace_over_training "
+        "position token_lengths"
+    )
+    expected = {f"{name}.{kind}" for name in figures.split() for kind in ("png", "svg", "pdf")}
+    expected |= {"main_table.csv", "main_table.md", "main_table.tex", "provenance.csv"}
+    expected |= {"paired_differences.csv", "report.html", "heatmaps.html"}
+    assert expected <= set(first)
+    assert {"heatmap_planted_tiny_1.png", "heatmap_prose_tiny_3.png"} <= set(first)
+    for name in ("main_table.md", "flops_bpb.png", "report.html", "heatmaps.html"):
+        assert name in printed
+    _check_pages(small)
+
+
+def _check_pages(small):
+    page = (small.home / "first" / "report.html").read_text(encoding="utf-8")
+    assert "A &lt;trial&gt; &amp; more" in page
+    assert "loss is &lt;nan&gt; at step 7" in page
+    assert "5 of 6 planned runs are complete" in page
+    # nothing is fetched from anywhere, and every picture is inside
+    assert "http" not in re.sub(r"data:image/png;base64,[^\"]+", "", page)
+    assert page.count("data:image/png;base64,") == 7 + 2
+    heat = (small.home / "first" / "heatmaps.html").read_text(encoding="utf-8")
+    assert "<script" not in heat
+    assert "<b>" not in heat
+    signs = re.findall(r'<i class="[^"]*" title="[^"]*">([^<]*)</i>', heat)
+    for sign in ("&lt;", "&amp;", "\u00e9", "\u2019", "80", "ff", "\u2423", "\u21b5", "\u2192"):
+        assert sign in signs
+    svg = (small.home / "first" / "flops_bpb.svg").read_text(encoding="utf-8")
+    assert "<dc:date>" not in svg
+
+
+def test_wrong_data_is_an_exit_code_and_no_report(small, capsys):
+    run = small.runs[0]
+    small.train(run, data_hash="other")
+    small.evaluate(run, data_hash="other")
+    out = small.home / "out"
+    assert main(["report", "--experiment", str(small.file), "--out", str(out)]) == 2
+    assert "different data" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_bare_result_without_logs_still_gives_a_report(lab, capsys):
+    (run,) = lab.plan([lab.block("prose", ["uniform"])])
+    lab.evaluate(run, token_lengths=None, positions=None, whitespace_share=None)
+    (lab.results / "evaluations" / run.id / "heatmap.json").unlink()
+    (lab.results / "evaluations" / run.id / "documents.csv").unlink()
+    assert main(["report", "--experiment", str(lab.file)]) == 0
+    page = (lab.home / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.count("Not drawn:") == 6
+    assert "no run recorded a validation BPB" in page
+
+
+def test_one_visible_sign_a_byte():
+    data = "né \n\t中\u0301".encode() + b"\x80\x00\xff\xe4\xb8"
+    signs = glyphs(data)
+    assert len(signs) == len(data)
+    assert signs == [
+        *("n", "é", "·", "\u2423", "\u21b5", "\u2192", "中", "·", "·", "cc", "81"),
+        *("80", "00", "ff", "e4", "b8"),
+    ]
+
+
+def test_styles_are_fixed_and_never_alike():
+    names = [*KNOWN, *(f"estimator_{i}" for i in range(30))]
+    styles = method_styles(names)
+    # oracle and truth are two names of one method
+    assert len(set(styles.values())) == len(names) - 1
+    assert method_styles(names[::-1]) == styles
+    assert styles["hnet"] == method_styles(["hnet"])["hnet"]
+    assert method_styles(["estimator_3"])["estimator_3"].hollow

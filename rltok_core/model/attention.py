@@ -39,6 +39,7 @@ LARGEST_COMPILED_WINDOW = 16
 
 
 @lru_cache(maxsize=8)
+@torch.inference_mode(False)  # kept for later, maybe for a backward pass
 def rope_table(length: int, d_head: int, theta: float, device: torch.device) -> torch.Tensor:
     """float32 (length, d): cosines, then sines, of position x theta^(-2j/d), j < d / 2.
 
@@ -71,6 +72,7 @@ def block_size(window: int) -> int:
 
 
 @lru_cache(maxsize=16)
+@torch.inference_mode(False)  # kept for later, maybe for a backward pass
 def _local_mask(block: int, window: int, blocks: int, device: torch.device) -> torch.Tensor:
     """bool (N, Q, K): True where a query must not look; keys are the block before, then its own."""
     query_Q1 = torch.arange(block, device=device)[:, None] + block
@@ -81,6 +83,7 @@ def _local_mask(block: int, window: int, blocks: int, device: torch.device) -> t
 
 
 @lru_cache(maxsize=16)
+@torch.inference_mode(False)  # kept for later, maybe for a backward pass
 def _causal_mask(length: int, device: torch.device) -> torch.Tensor:
     return torch.ones(length, length, dtype=torch.bool, device=device).triu(1)
 

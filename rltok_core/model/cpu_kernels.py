@@ -28,6 +28,7 @@ LARGEST_SOFTCAP = 80.0
 compiled = numba.njit(cache=True, fastmath=FAST, error_model="numpy", nogil=True)
 
 ONE, HALF, TWO = np.float32(1), np.float32(0.5), np.float32(2)
+NEAR = np.float32(0.625**2)
 LOG2E = np.float32(1.4426950408889634)
 LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 GELU_SLOPE = np.float32(2 * math.sqrt(2 / math.pi))
@@ -64,22 +65,32 @@ def _exp(x):
 
 
 @compiled
-def _tanh(x):
+def _tanh_near_zero(x):
+    """tanh for x^2 < NEAR."""
     z = x * x
     y = np.float32(-5.70498872745e-3)
     y = y * z + np.float32(2.06390887954e-2)
     y = y * z + np.float32(-5.37397155531e-2)
     y = y * z + np.float32(1.33314422036e-1)
     y = y * z + np.float32(-3.33332819422e-1)
-    near = y * z * x + x
-    far = ONE - TWO / (_exp(TWO * abs(x)) + ONE)
-    far = -far if x < 0 else far
-    return near if z < np.float32(0.390625) else far
+    return y * z * x + x
 
 
 @compiled
-def rms_norm_forward(x_ND, weight_D, eps, y_ND, scale_N):
-    """y = x * scale * (1 + weight), scale = (mean(x^2) + eps)^-1/2."""
+def _tanh(x):
+    near = _tanh_near_zero(x)
+    far = ONE - TWO / (_exp(TWO * abs(x)) + ONE)
+    far = -far if x < 0 else far
+    return near if x * x < NEAR else far
+
+
+@compiled
+def rms_norm_forward(x_ND, weight_D, eps, residual_ND, y_ND, scale_N):
+    """y = residual + x * scale * (1 + weight), scale = (mean(x^2) + eps)^-1/2.
+
+    A residual without rows counts as zero.
+    """
+    add = residual_ND.shape[0] > 0
     rows, width = x_ND.shape
     for n in range(rows):
         square = np.float32(0)
@@ -87,8 +98,12 @@ def rms_norm_forward(x_ND, weight_D, eps, y_ND, scale_N):
             square += x_ND[n, d] * x_ND[n, d]
         scale = ONE / np.sqrt(square / np.float32(width) + eps)
         scale_N[n] = scale
-        for d in range(width):
-            y_ND[n, d] = x_ND[n, d] * scale * (ONE + weight_D[d])
+        if add:
+            for d in range(width):
+                y_ND[n, d] = residual_ND[n, d] + x_ND[n, d] * scale * (ONE + weight_D[d])
+        else:
+            for d in range(width):
+                y_ND[n, d] = x_ND[n, d] * scale * (ONE + weight_D[d])
 
 
 @compiled
@@ -124,9 +139,11 @@ def geglu_backward(g_NF, gate_up_NF, dgate_up_NF):
     for n in range(rows):
         for f in range(width):
             x, up, g = gate_up_NF[n, f], gate_up_NF[n, f + width], g_NF[n, f]
-            share = ONE / (ONE + _exp(-GELU_SLOPE * (x + GELU_CUBE * x * x * x)))
+            inverse = _exp(-GELU_SLOPE * (x + GELU_CUBE * x * x * x))
+            share = ONE / (ONE + inverse)
             slope = GELU_SLOPE * (ONE + GELU_CUBE3 * x * x)
-            dgate_up_NF[n, f] = g * up * (share + x * share * (ONE - share) * slope)
+            # inverse * share is 1 - share without the cancellation
+            dgate_up_NF[n, f] = g * up * share * (ONE + x * inverse * share * slope)
             dgate_up_NF[n, f + width] = g * x * share
 
 
@@ -228,10 +245,11 @@ def local_attention_forward(qkv, table, length, scale, softcap, qk, capped, weig
 
 @compiled
 def local_attention_backward(g, qkv, table, length, scale, qk, capped, weight, dqkv):
-    """The gradient of qkv from that of out; dqkv starts at zero."""
+    """The gradient of qkv from that of out."""
     heads, window, size = weight.shape[1], weight.shape[2], g.shape[2]
     dweight_W = np.empty(window, np.float32)
     for first in range(0, g.shape[0], length):
+        dqkv[first : first + length] = 0
         for n in range(first, first + length):
             keys = min(window, n - first + 1)
             for h in range(heads):
@@ -289,11 +307,18 @@ def causal_softmax_forward(score_NSS, softcap, weight_NSS):
     rows, length, _ = score_NSS.shape
     for n in range(rows):
         for i in range(length):
-            total = np.float32(0)
+            square, total = np.float32(0), np.float32(0)
             for j in range(i + 1):
-                capped = _tanh(score_NSS[n, i, j] / softcap)
-                score_NSS[n, i, j] = capped
-                share = _exp(softcap * capped)
+                score_NSS[n, i, j] /= softcap
+                square += score_NSS[n, i, j] * score_NSS[n, i, j]
+            if square < NEAR:  # then every one of them is: the usual case, and half the work
+                for j in range(i + 1):
+                    score_NSS[n, i, j] = _tanh_near_zero(score_NSS[n, i, j])
+            else:
+                for j in range(i + 1):
+                    score_NSS[n, i, j] = _tanh(score_NSS[n, i, j])
+            for j in range(i + 1):
+                share = _exp(softcap * score_NSS[n, i, j])
                 weight_NSS[n, i, j] = share
                 total += share
             total = ONE / total

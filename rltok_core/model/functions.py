@@ -22,10 +22,13 @@ def _array(x: torch.Tensor) -> np.ndarray:
 
 
 class CompiledRMSNorm(torch.autograd.Function):
-    """x (..., D), weight (D) -> x / sqrt(mean(x^2) + eps) * (1 + weight)."""
+    """x (..., D), weight (D) -> residual + x / sqrt(mean(x^2) + eps) * (1 + weight).
+
+    `residual` (..., D) may be None, for zero.
+    """
 
     @staticmethod
-    def forward(ctx, x, weight, eps):
+    def forward(ctx, x, weight, eps, residual):
         x = x.contiguous()
         y, scale_N = torch.empty_like(x), x.new_empty(x.shape[:-1].numel())
         rows = (-1, x.shape[-1])
@@ -33,10 +36,12 @@ class CompiledRMSNorm(torch.autograd.Function):
             _array(x).reshape(rows),
             _array(weight),
             np.float32(eps),
+            _array(x[:0] if residual is None else residual).reshape(rows),
             _array(y).reshape(rows),
             _array(scale_N),
         )
         ctx.save_for_backward(x, weight, scale_N)
+        ctx.residual = residual is not None
         return y
 
     @staticmethod
@@ -53,7 +58,7 @@ class CompiledRMSNorm(torch.autograd.Function):
             _array(dx).reshape(rows),
             dweight_D,
         )
-        return dx, torch.from_numpy(dweight_D).float(), None
+        return dx, torch.from_numpy(dweight_D).float(), None, g if ctx.residual else None
 
 
 class CompiledGeGLU(torch.autograd.Function):
@@ -143,7 +148,7 @@ class CompiledLocalAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, g):
         qkv, table, qk, capped, weight = ctx.saved_tensors
-        dqkv = torch.zeros_like(qkv)
+        dqkv = torch.empty_like(qkv)
         cpu_kernels.local_attention_backward(
             _by_head(g, ctx.size),
             _by_head(qkv, ctx.size),

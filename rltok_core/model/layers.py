@@ -66,5 +66,5 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x_BSD: torch.Tensor, table_BSd: torch.Tensor) -> torch.Tensor:
         mixed_BSD = self.attention(self.before_attention(x_BSD), table_BSd)
-        x_BSD = x_BSD + self.after_attention(mixed_BSD)
-        return x_BSD + self.after_mlp(self.mlp(self.before_mlp(x_BSD)))
+        x_BSD = self.after_attention(mixed_BSD, residual_D=x_BSD)
+        return self.after_mlp(self.mlp(self.before_mlp(x_BSD)), residual_D=x_BSD)

@@ -23,11 +23,14 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.zeros(d_model))
         self.eps = eps
 
-    def forward(self, x_D: torch.Tensor) -> torch.Tensor:
+    def forward(self, x_D: torch.Tensor, residual_D: torch.Tensor | None = None) -> torch.Tensor:
+        """The norm of x, plus the residual if there is one."""
         # Forward + backward of (4096, 64) on one core, ms: the compiled loops 0.05 + 0.13,
         # F.rms_norm 0.56 + 2.4, the formula in PyTorch 0.44 + 1.9, half of layer_norm([x, -x])
         # 1.4 + 2.0, and layer_norm, which is another function, 0.38 + 0.46.
         x_D = widened(x_D)
-        if compiled_path(x_D, self.weight):
-            return CompiledRMSNorm.apply(x_D, self.weight, self.eps)
-        return F.rms_norm(x_D, self.weight.shape, 1 + self.weight, self.eps)
+        given = (x_D, self.weight) if residual_D is None else (x_D, self.weight, residual_D)
+        if compiled_path(*given):
+            return CompiledRMSNorm.apply(x_D, self.weight, self.eps, residual_D)
+        y_D = F.rms_norm(x_D, self.weight.shape, 1 + self.weight, self.eps)
+        return y_D if residual_D is None else residual_D + y_D

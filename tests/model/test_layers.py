@@ -138,6 +138,52 @@ def test_norm_equals_gemma2_and_its_gradient_is_exact():
     )
 
 
+@pytest.mark.parametrize("with_residual", [False, True])
+def test_compiled_norm_equals_float64_with_its_gradients(with_residual):
+    generator = torch.Generator().manual_seed(10)
+    norm = RMSNorm(24)
+    with torch.no_grad():
+        norm.weight.normal_(generator=generator)
+    x, residual, weight = torch.randn(3, 2, 500, 24, generator=generator)
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        norm.to(dtype).zero_grad()
+        inputs = [t.to(dtype, copy=True).requires_grad_() for t in (x, residual)]
+        y = norm(*inputs) if with_residual else norm(inputs[0])
+        (y * weight).sum().backward()
+        grads = [t.grad for t in inputs if t.grad is not None]
+        results.append([t.double() for t in (y.detach(), norm.weight.grad.clone(), *grads)])
+    assert len(results[0]) == (4 if with_residual else 3)
+    for expected, actual in zip(*results, strict=True):
+        error = (actual - expected).abs().max() / expected.abs().max()
+        assert error < 1e-6
+
+
+def test_compiled_geglu_equals_float64_with_its_gradient_from_tail_to_tail():
+    gate_up_NF = torch.stack([torch.linspace(-30, 30, 4001), torch.full((4001,), 1.5)], 1)
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        x = gate_up_NF.to(dtype, copy=True).requires_grad_()
+        mlp = GeGLU(1, 1).to(dtype)
+        mlp.gate_up, mlp.down = torch.nn.Identity(), torch.nn.Identity()
+        y = mlp(x)
+        y.sum().backward()
+        results.append((y.detach().double(), x.grad.double()))
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("where", ["qkv", "gate_up"])
+def test_a_nan_weight_is_never_swallowed(where):
+    layer = DecoderLayer(WIDTH, HEADS, WIDTH, 8)
+    projection = layer.attention.qkv if where == "qkv" else layer.mlp.gate_up
+    with torch.no_grad():
+        projection.weight[0, 0] = float("nan")
+    table = rope_table(20, WIDTH // HEADS, 10_000.0, torch.device("cpu"))
+    y_BSD = layer(torch.randn(1, 20, WIDTH), table)
+    assert torch.isnan(y_BSD).any()
+
+
 def test_norm_of_zeros_is_finite():
     x_ND = torch.zeros(3, 8, requires_grad=True)
     RMSNorm(8)(x_ND).sum().backward()

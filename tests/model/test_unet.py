@@ -11,6 +11,8 @@ from rltok_core.config.schema import ModelConfig
 from rltok_core.data.batch import Batch
 from rltok_core.data.stream import RandomStream
 from rltok_core.data.vocabulary import BOS, N_SPECIAL, PAD
+from rltok_core.model import attention
+from rltok_core.model.attention import rope_table
 from rltok_core.model.unet import UNet, target_logp
 
 
@@ -84,8 +86,6 @@ def test_select_and_distribute_equal_a_loop(mid):
     batch = _batch([_random_bytes(n, n) for n in (1, 9, 40)])
     prediction = model(batch, 0.3, mid)
     boundary_BS = prediction.proposal.boundary_BS
-    from rltok_core.model.attention import rope_table
-
     table = rope_table(batch.ids_BS.shape[1], 8, 10_000.0, torch.device("cpu"))
     for row, length in enumerate(batch.length_B.tolist()):
         x_SD = prediction.x_BSD[row, :length]
@@ -225,6 +225,19 @@ def test_under_autocast_losses_and_gradients_are_close_to_float32():
     torch.testing.assert_close(rounded, plain, rtol=0, atol=0.05)
     rounded.sum().backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_training_after_an_evaluation_in_inference_mode(dtype):
+    """Tables and masks first made in inference mode must still serve a backward pass."""
+    for cached in (attention.rope_table, attention._local_mask, attention._causal_mask):
+        cached.cache_clear()
+    batch, model = _batch([_random_bytes(23, 9)]), _model().to(dtype)
+    with torch.inference_mode():
+        before, _ = _loss_by_row(model, batch)
+    after, _ = _loss_by_row(model, batch)
+    after.sum().backward()
+    assert torch.equal(before, after)
 
 
 def test_every_weight_learns():

@@ -17,6 +17,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numba
 import numpy as np
@@ -51,7 +52,8 @@ def train_merges(documents: Iterable[bytes], max_vocabulary: int) -> np.ndarray:
     """
     table = gpt2_alphabet()
     # the library is given words already split, so that this file has one pre-tokenization
-    words = ([w.decode("latin-1").translate(table) for w in PRETOKEN.findall(d)] for d in documents)
+    mapped = lru_cache(1 << 20)(lambda word: word.decode("latin-1").translate(table))
+    words = ([mapped(word) for word in PRETOKEN.findall(document)] for document in documents)
     tokenizer = Tokenizer(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=max_vocabulary, initial_alphabet=list(table.values()), show_progress=False

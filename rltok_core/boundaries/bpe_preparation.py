@@ -24,7 +24,6 @@ from rltok_core.data.store import SPLITS, ByteStore
 from rltok_core.errors import UserError
 
 CHUNK_BYTES = 1 << 24  # tokenized at a time
-FIRST_VOCABULARY = 1 << 13
 TOLERANCE = 0.1  # of the rate asked for; a larger deviation is flagged
 
 
@@ -80,22 +79,14 @@ def rates(ranks_J: np.ndarray, n_merges: int, lengths: list[int], sequence: int)
 
 
 def choose_merges(
-    documents: list[bytes], params: Params, causal: bool, target_rate: float
+    merges_N2: np.ndarray, documents: list[bytes], sequence: int, causal: bool, target_rate: float
 ) -> tuple[np.ndarray, float]:
-    """The merges whose rate on `documents` is nearest to the target, and that rate.
+    """The first merges, as many as bring the rate on `documents` nearest to the target; the rate.
 
-    A longer list of merges begins with the shorter one, so the vocabulary grows only until the
-    rate is met.
+    A tokenizer fits its own training text, so these should be other documents.
     """
-    lengths = [len(document) for document in documents]
-    vocabulary = min(FIRST_VOCABULARY, params.max_vocabulary)
-    while True:
-        merges_N2 = train_merges(documents, vocabulary)
-        ranks_J = boundary_ranks(merges_N2, documents, causal)
-        rate_N = rates(ranks_J, len(merges_N2), lengths, params.sequence_bytes)
-        if rate_N[-1] <= target_rate or vocabulary == params.max_vocabulary:
-            break
-        vocabulary = min(4 * vocabulary, params.max_vocabulary)
+    ranks_J = boundary_ranks(merges_N2, documents, causal)
+    rate_N = rates(ranks_J, len(merges_N2), [len(d) for d in documents], sequence)
     best = int(np.abs(rate_N - target_rate).argmin())
     return merges_N2[:best], float(rate_N[best])
 
@@ -145,12 +136,19 @@ def prepare(data: Path, out: Path, params: dict, target_rate: float, causal: boo
     params = Params(**params)
     stores = {split: ByteStore.open(data / split) for split in SPLITS}
     documents = sample_documents(stores["train"], params.train_bytes)
+    held_out = sample_documents(stores["validation"], params.train_bytes)
     if not any(documents):
         raise UserError(f"{data / 'train'}: no bytes to train BPE on")
     out.mkdir(parents=True, exist_ok=True)
     report = out / "preparation.json"
     report.unlink(missing_ok=True)  # says that all is done: nothing half-made looks finished
-    merges_N2, measured = choose_merges(documents, params, causal, target_rate)
+    merges_N2, measured = choose_merges(
+        train_merges(documents, params.max_vocabulary),
+        held_out if any(held_out) else documents,
+        params.sequence_bytes,
+        causal,
+        target_rate,
+    )
     deviation = measured / target_rate - 1
     summary = {
         "kind": "bpe_causal" if causal else "bpe",
@@ -158,6 +156,7 @@ def prepare(data: Path, out: Path, params: dict, target_rate: float, causal: boo
         "params": asdict(params),
         "requested_rate": target_rate,
         "measured_rate": measured,
+        "measured_on": "validation" if any(held_out) else "train",
         "deviation": deviation,
         "rate_flag": abs(deviation) > TOLERANCE,
         "vocabulary": 256 + len(merges_N2),

@@ -161,6 +161,8 @@ class _Session:
             line |= {"loss_sum": sums["nats"]}
         self.metrics.append(line)
         self.trainer.tally.sums.clear()
+        if not self.run.model.n_mid:
+            return  # without a token level there is no rate to speak of
         ratio = self.trainer.watch.collapsed(self.progress.step)
         if ratio is not None and not self.progress.rate_collapsed:
             self.progress.rate_collapsed = True

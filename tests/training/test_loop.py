@@ -207,6 +207,9 @@ def test_promise_5_a_collapsed_rate_is_warned_of_once_and_recorded(bench, capsys
     assert train(bench.run(estimator=rare, target_rate=0.6), bench.data, out) == 0
     assert capsys.readouterr().err.count("boundary rate has collapsed") == 1
     assert json.loads((out / "training.json").read_text())["rate_collapsed"] is True
+    no_level = bench.run(estimator=rare, target_rate=0.6, model={"n_mid": 0})
+    assert train(no_level, bench.data, bench.folder / "no_level") == 0
+    assert "collapsed" not in capsys.readouterr().err
 
 
 def test_K31_a_second_writer_is_refused_and_the_checkpoint_stays(bench, forked):

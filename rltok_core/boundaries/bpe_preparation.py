@@ -134,6 +134,11 @@ def prepare(data: Path, out: Path, params: dict, target_rate: float, causal: boo
         UserError: the data folder is missing or damaged, or its train split has no bytes.
     """
     params = Params(**params)
+    manifest = data / "manifest.json"
+    try:
+        data_hash = json.loads(manifest.read_text(encoding="utf-8"))["content_hash"]
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{manifest}: not a data folder's manifest ({error!r})") from None
     stores = {split: ByteStore.open(data / split) for split in SPLITS}
     documents = sample_documents(stores["train"], params.train_bytes)
     held_out = sample_documents(stores["validation"], params.train_bytes)
@@ -153,6 +158,7 @@ def prepare(data: Path, out: Path, params: dict, target_rate: float, causal: boo
     summary = {
         "kind": "bpe_causal" if causal else "bpe",
         "causal": causal,
+        "data_hash": data_hash,
         "params": asdict(params),
         "requested_rate": target_rate,
         "measured_rate": measured,

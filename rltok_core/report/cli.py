@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from rltok_core.report.collect import collect
-from rltok_core.report.figures import write_figures
+from rltok_core.report.figures import FIGURES, write_figures
 from rltok_core.report.heatmap_page import heatmap_html
 from rltok_core.report.heatmaps import sheets, write_pictures
 from rltok_core.report.page import report_html
@@ -47,8 +47,18 @@ def write_report(experiment: Path, results: Path | None, out: Path | None) -> li
     (out / "heatmaps.html").write_text(heatmap_html(title, found, signs), encoding="utf-8")
     page = report_html(collection, blocks, words, figures, shown, out)
     (out / "report.html").write_text(page, encoding="utf-8")
+    _remove_old(out, {path.name for figure in figures for path in figure.paths}, pictures)
     drawn = [path for figure in figures for path in figure.paths]
     return [out / "report.html", *tables, *drawn, out / "heatmaps.html", *pictures]
+
+
+def _remove_old(out: Path, drawn: set[str], pictures: list[Path]) -> None:
+    """Remove what an earlier report drew and this one didn't: it belongs to other results."""
+    kinds = ("png", "svg", "pdf")
+    own = [out / f"{name}.{kind}" for name in FIGURES for kind in kinds]
+    for path in [*own, *out.glob("heatmap_*.png")]:
+        if path.name not in drawn and path not in pictures:
+            path.unlink(missing_ok=True)
 
 
 def main(argv: list[str]) -> int:

@@ -73,12 +73,12 @@ def _by_step(row: Row, log: str, x: str, y: str) -> Curve | None:
     return (seeds_mean(along)[1], mean, low, high) if len(steps) else None
 
 
-def _draw(axes: Axes, curve: Curve, style: MethodStyle, every: int | None = None) -> None:
+def _draw(axes: Axes, curve: Curve, style: MethodStyle, **look) -> None:
     x, mean, low, high = curve
     axes.fill_between(x, low, high, color=style.color, alpha=0.16, linewidth=0)
     # few markers, the last point always among them
-    step = every or max(1, len(x) // 5)
-    axes.plot(x, mean, markevery=list(range(len(x) - 1, -1, -step)), **style.line())
+    step = max(1, len(x) // 5)
+    axes.plot(x, mean, markevery=list(range(len(x) - 1, -1, -step)), **style.line() | look)
 
 
 def flops_bpb(rows: list[Row], styles: dict[str, MethodStyle]):
@@ -216,7 +216,7 @@ def position(rows: list[Row], styles: dict[str, MethodStyle]):
             for row in group:
                 curve = _profile(row, name)
                 if curve is not None and (row.has_tokens or name == "bpb"):
-                    _draw(ax, curve, styles[row.name])
+                    _draw(ax, curve, styles[row.name], linewidth=0.8)
             ax.yaxis.set_major_locator(MaxNLocator(5))
         _clip(axes[0, place], [_profile(row, "boundary_prob") for row in group if row.has_tokens])
         _clip(axes[1, place], [_profile(row, "bpb") for row in group])

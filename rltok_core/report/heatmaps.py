@@ -117,7 +117,12 @@ def draw(sheet: Sheet, limit: int = 240):
         va="top",
     )
     patches = [
-        Patch(facecolor=PROBABILITY(p), edgecolor=SOFT, linewidth=0.3, label=f"{p:g}")
+        Patch(
+            facecolor=PROBABILITY(p),
+            edgecolor=SOFT,
+            linewidth=0.3,
+            label=f"{p:g}" if p else "probability 0",
+        )
         for p in (0.0, 0.25, 0.5, 0.75, 1.0)
     ]
     patches.append(Patch(facecolor=INK, label="boundary (bar under the byte)"))

@@ -55,11 +55,9 @@ def method(row: Row) -> str:
 
 def caption(collection: Collection, all_rows: list[Row]) -> str:
     """What a reader has to know to read the table; the same words in .md, .tex and .html."""
-    counts = sorted({len(row.done) for row in all_rows if row.done})
-    seeds = " or ".join(map(str, counts)) or "no"
     parts = [
         f"{collection.experiment.title or collection.experiment.name}: bits per byte (BPB) on "
-        f"held-out text, lower is better; mean over {seeds} seed(s) and, in brackets, "
+        f"held-out text, lower is better; mean over the n seeds and, in brackets, "
         f"{INTERVAL}. A single seed has no interval and says n=1.",
         f"\u0394 {BASELINE}: paired difference to {BASELINE} over the seeds that both have, with "
         "its paired t interval.",
@@ -104,20 +102,18 @@ def reading_columns(block: list[Row]) -> dict[str, callable]:
         "BPB": lambda row, _: interval(row.bpb),
         f"\u0394 {BASELINE}": lambda row, c: _difference(row, c),
         "BPB early exit": lambda row, _: number(row.mean("bpb_early")),
-        "rate": lambda row, _: number(row.mean("boundary_rate")) if row.has_tokens else DASH,
-        "bytes / token": lambda row, _: (
-            number(row.mean("bytes_per_token"), 2) if row.has_tokens else DASH
-        ),
+        "rate": lambda row, _: number(row.boundary_mean("boundary_rate")),
+        "bytes / token": lambda row, _: number(row.boundary_mean("bytes_per_token"), 2),
     }
     if planted:
         columns["gap to floor"] = lambda row, _: number(row.mean("gap_bpb"))
         columns["truth F1 / exact"] = lambda row, _: _pair(
-            row.mean("segmentation", "truth_tolerant", "f1"),
-            row.mean("segmentation", "truth", "f1"),
+            row.boundary_mean("segmentation", "truth_tolerant", "f1"),
+            row.boundary_mean("segmentation", "truth", "f1"),
         )
     if any(row.values("whitespace_share") for row in block):
         columns["whitespace / chance"] = lambda row, _: _pair(
-            row.mean("whitespace_share"), row.mean("whitespace_chance")
+            row.boundary_mean("whitespace_share"), row.boundary_mean("whitespace_chance")
         )
     columns["mid-usage"] = lambda row, _: number(row.mean("mid_usage"))
     if any(row.published for row in block):

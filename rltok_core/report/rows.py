@@ -71,6 +71,10 @@ class Row:
         found = estimate(self.values(*path))
         return found.mean if found else None
 
+    def boundary_mean(self, *path: str) -> float | None:
+        """mean, of what boundaries do: None without a token level, where they do nothing."""
+        return self.mean(*path) if self.has_tokens else None
+
     @property
     def bpb(self) -> Estimate | None:
         return estimate(self.values("bpb"))

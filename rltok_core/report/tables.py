@@ -8,6 +8,7 @@ reader in pandas needs `keep_default_na=False` to see it as written.
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 from rltok_core.errors import UserError
@@ -42,11 +43,11 @@ def csv_values(row: Row, comparison: Comparison | None) -> dict[str, object]:
         "bpb_low": bpb and bpb.low,
         "bpb_high": bpb and bpb.high,
         "bpb_early": row.mean("bpb_early"),
-        "boundary_rate": row.mean("boundary_rate"),
-        "bytes_per_token": row.mean("bytes_per_token"),
-        "whitespace_share": row.mean("whitespace_share"),
-        "truth_f1": row.mean("segmentation", "truth_tolerant", "f1"),
-        "truth_f1_exact": row.mean("segmentation", "truth", "f1"),
+        "boundary_rate": row.boundary_mean("boundary_rate"),
+        "bytes_per_token": row.boundary_mean("bytes_per_token"),
+        "whitespace_share": row.boundary_mean("whitespace_share"),
+        "truth_f1": row.boundary_mean("segmentation", "truth_tolerant", "f1"),
+        "truth_f1_exact": row.boundary_mean("segmentation", "truth", "f1"),
         "floor_bpb": row.mean("floor_bpb"),
         "mid_usage": row.mean("mid_usage"),
         "causal": row.causal,
@@ -55,7 +56,7 @@ def csv_values(row: Row, comparison: Comparison | None) -> dict[str, object]:
         "published_setting": number and number.setting,
         "published_method": number and number.method,
         "variant": row.variant,
-        "whitespace_chance": row.mean("whitespace_chance"),
+        "whitespace_chance": row.boundary_mean("whitespace_chance"),
         "gap_bpb": row.mean("gap_bpb"),
         "difference_to_uniform": difference and difference.mean,
         "difference_low": difference and difference.low,
@@ -63,8 +64,8 @@ def csv_values(row: Row, comparison: Comparison | None) -> dict[str, object]:
         "bpb_threshold": row.mean("bpb_threshold"),
         "mid_stale": row.mean("mid_stale"),
         "bpb_mean_documents": row.mean("bpb_mean_documents"),
-        "word_f1": row.mean("segmentation", "word_starts", "f1"),
-        "bpe_f1": row.mean("segmentation", "bpe", "f1"),
+        "word_f1": row.boundary_mean("segmentation", "word_starts", "f1"),
+        "bpe_f1": row.boundary_mean("segmentation", "bpe", "f1"),
         "target_rate": row.target_rate,
         "rate_flag": row.rate_flag,
         "controller": row.controller,
@@ -145,8 +146,8 @@ def main_csv(all_rows: list[Row], comparisons: dict[int, Comparison]) -> str:
 
 def _md(text: str) -> str:
     """Escape what Markdown (and the HTML in it) would take for markup in a cell."""
-    for sign in "\\`*_{}[]<>|":
-        text = text.replace(sign, "\\" + sign)
+    # an underscore inside a word is no markup, and names are full of them
+    text = re.sub(r"[\\`*{}\[\]<>|]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", text)
     return text.replace("\n", " ")
 
 

@@ -1,12 +1,16 @@
 """The whole report through its command: every file, the same hashes twice, escaped bytes."""
 
 import hashlib
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
 from rltok_core.cli import main
 from rltok_core.report.glyphs import glyphs
+from rltok_core.report.heatmaps import LEVELS, level_color
 from rltok_core.report.style import KNOWN, method_styles
 
 
@@ -29,9 +33,14 @@ def _hashes(folder):
 
 def test_K37_every_file_and_the_same_hashes_twice(small, capsys):
     command = ["report", "--experiment", str(small.file), "--out"]
+    # a process of its own, with another hash seed: no order of a set may show
+    second = subprocess.Popen(
+        [sys.executable, "-m", "rltok_core", *command, str(small.home / "second")],
+        env=os.environ | {"PYTHONHASHSEED": "5"}, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
     assert main([*command, str(small.home / "first")]) == 0
     printed = capsys.readouterr().out
-    assert main([*command, str(small.home / "second")]) == 0
+    assert second.wait(timeout=300) == 0
     first, second = _hashes(small.home / "first"), _hashes(small.home / "second")
     assert first == second
     figures = (
@@ -78,6 +87,9 @@ def test_wrong_data_is_an_exit_code_and_no_report(small, capsys):
 
 def test_a_bare_result_without_logs_still_gives_a_report(lab, capsys):
     (run,) = lab.plan([lab.block("prose", ["uniform"])])
+    (lab.home / "out").mkdir()
+    for old in ("flops_bpb.svg", "heatmap_prose_tiny_9.png", "notes.txt"):
+        (lab.home / "out" / old).write_text("from an earlier report")
     lab.evaluate(run, token_lengths=None, positions=None, whitespace_share=None)
     (lab.results / "evaluations" / run.id / "heatmap.json").unlink()
     (lab.results / "evaluations" / run.id / "documents.csv").unlink()
@@ -85,6 +97,9 @@ def test_a_bare_result_without_logs_still_gives_a_report(lab, capsys):
     page = (lab.home / "out" / "report.html").read_text(encoding="utf-8")
     assert page.count("Not drawn:") == 6
     assert "no run recorded a validation BPB" in page
+    left = {path.name for path in (lab.home / "out").iterdir()}
+    assert not {"flops_bpb.svg", "heatmap_prose_tiny_9.png"} & left
+    assert {"notes.txt", "bpb_by_method.svg"} <= left
 
 
 def test_one_visible_sign_a_byte():
@@ -95,6 +110,18 @@ def test_one_visible_sign_a_byte():
         *("n", "é", "·", "\u2423", "\u21b5", "\u2192", "中", "·", "·", "cc", "81"),
         *("80", "00", "ff", "e4", "b8"),
     ]
+
+
+def test_text_is_dark_enough_on_every_fill():
+    def luminance(color: str) -> float:
+        # WCAG 2.1's relative luminance
+        parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+
+    for step in range(LEVELS + 1):
+        ratio = (luminance(level_color(step)) + 0.05) / (luminance("#222222") + 0.05)
+        assert ratio > 4.5 + 2.0
 
 
 def test_styles_are_fixed_and_never_alike():

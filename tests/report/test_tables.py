@@ -137,6 +137,17 @@ def test_marks_and_caption(lab):
         assert part in words
 
 
+def test_without_a_token_level_boundaries_mean_nothing(lab):
+    block = lab.block("planted", ["no_mid"]) | {"model": {"n_mid": 0}}
+    (run,) = lab.plan([block])
+    lab.finish(run, mid_usage=None, mid_stale=None, rate_flag=True)
+    _write(lab)
+    (row,) = _read(lab)
+    names = "boundary_rate bytes_per_token truth_f1 truth_f1_exact mid_usage rate_flag"
+    assert [row[name] for name in names.split()] == [""] * 6
+    assert row["bpb"] != ""
+
+
 def test_same_label_with_other_settings_is_another_row(lab):
     block = lab.block("prose", ["uniform"])
     wide = lab.block("prose", ["uniform"], training={"target_rate": 0.5})

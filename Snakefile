@@ -7,7 +7,7 @@ min_version("9.0")
 # a file named on the command line or in a profile takes the default's place, whole
 if not workflow.configfiles:
 
-    configfile: "configs/experiments/laptop.yaml"
+    configfile: f"{workflow.basedir}/configs/experiments/laptop.yaml"
 
 
 include: "workflow/rules/common.smk"
@@ -15,7 +15,6 @@ include: "workflow/rules/common.smk"
 
 localrules:
     all,
-    resolve,
 
 
 # The scores are asked for beside the report: the committed edition of paper_figures would

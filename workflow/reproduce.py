@@ -110,12 +110,16 @@ def main() -> int:
     start = time.monotonic()
     make_way()
     if any(Path(".snakemake/locks").glob("*")):
-        subprocess.run(snakemake("--unlock", "--configfile", str(path), "--quiet", "all"), check=True)
+        subprocess.run(
+            snakemake("--unlock", "--configfile", str(path), "--quiet", "all"), check=True
+        )
     quiet = ("--quiet", "host", "progress", "reason", "rules")
     code = run(snakemake("--cores", args.cores, "--configfile", str(path), *quiet, *options), path)
     figures = Path(yaml.safe_load(path.read_text(encoding="utf-8"))["figures"])
     if code and code > 0:
-        print("\nNot every run was finished; the table is made of those that were.", file=sys.stderr)
+        print(
+            "\nNot every run was finished; the table is made of those that were.", file=sys.stderr
+        )
         report = ("report", "--experiment", str(path), "--out", str(figures))
         subprocess.run([sys.executable, "-m", "rltok_core", *report], check=False)
     minutes = (time.monotonic() - start) / 60

@@ -5,7 +5,6 @@ import re
 
 rule prepare_bpe:
     input:
-        config=ancient(f"{RESULTS}/configs/prepared/{{prepared}}.yaml"),
         data=lambda wildcards: data_manifest(PREPARED[wildcards.prepared]),
     output:
         summary=f"{RESULTS}/prepared/{{prepared}}/preparation.json",
@@ -23,7 +22,8 @@ rule prepare_bpe:
         runtime=720,
     params:
         hash=lambda wildcards: PREPARED[wildcards.prepared].preparation_hash,
+        config=f"{RESULTS}/configs/prepared/{{prepared}}.yaml",
         data=lambda wildcards, input: option("--data", [input.data]),
     shell:
-        "python -m rltok_core prepare --config {input.config:q} {params.data}"
+        "python -m rltok_core prepare --config {params.config:q} {params.data}"
         " --out $(dirname {output.summary:q}) > {log:q} 2>&1"

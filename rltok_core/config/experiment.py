@@ -41,7 +41,9 @@ def load_experiment(
     runs: dict[str, RunConfig] = {}
     for block in experiment.matrix:
         if block.size not in sizes:
-            raise UserError(f"{where}: unknown size {block.size!r}{nearest(block.size, list(sizes))}")
+            raise UserError(
+                f"{where}: unknown size {block.size!r}{nearest(block.size, list(sizes))}"
+            )
         for entry in block.estimators:
             for seed in block.seeds or experiment.seeds:
                 run = _resolve(experiment, block, entry, seed, sizes[block.size], where, configs)
@@ -187,6 +189,21 @@ def write_yaml(values: dict, path: Path) -> None:
 def write_run(run: RunConfig, path: Path) -> None:
     """Write a resolved run as YAML, so that any step can be run by hand from this one file."""
     write_yaml(run.model_dump(mode="json"), path)
+
+
+def write_matrix(experiment: ExperimentConfig, runs: list[RunConfig], out: Path) -> None:
+    """Write an experiment's resolved files.
+
+    Args:
+        out: gets RUN_ID.yaml for each run, data/DATA_ID.yaml for each corpus, prepared/ID.yaml for
+            each preparation and experiments/NAME.yaml. Files that would not change are left alone.
+    """
+    write_yaml(experiment.model_dump(mode="json"), out / "experiments" / f"{experiment.name}.yaml")
+    for run in runs:
+        write_run(run, out / f"{run.id}.yaml")
+        write_yaml(run.data.model_dump(mode="json"), out / "data" / f"{run.data.id}.yaml")
+    for name, run in preparations(runs).items():
+        write_run(run, out / "prepared" / f"{name}.yaml")
 
 
 def read_run(path: Path) -> RunConfig:

@@ -128,7 +128,9 @@ class TrainingConfig(Strict):
     @model_validator(mode="after")
     def _warmup_fits(self):
         if self.warmup_steps >= self.steps and self.warmup_steps > 0:
-            raise ValueError(f"warmup_steps {self.warmup_steps} must be less than steps {self.steps}")
+            raise ValueError(
+                f"warmup_steps {self.warmup_steps} must be less than steps {self.steps}"
+            )
         return self
 
 

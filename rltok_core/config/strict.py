@@ -72,8 +72,8 @@ def parse(model: type[T], values: Any, where: str) -> T:
                 problems.append(f"unknown key {key!r}{hint}")
             elif item["type"] == "string_type":
                 problems.append(
-                    f"key {key!r}: expected text, got {item['input']!r}; quote it "
-                    f"(on Snakemake's command line: --config '{key}=\"...\"')"
+                    f"key {key!r}: expected text, got {item['input']!r}; quote it in YAML "
+                    f"(on Snakemake's command line, which drops quotes: '{key}=!!str ...')"
                 )
             else:
                 problems.append(f"key {key!r}: {item['msg']} (got {item.get('input')!r})")

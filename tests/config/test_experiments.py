@@ -96,11 +96,15 @@ def test_sizes_train_as_the_papers_table_says(size, lr, batch, warmup_bytes, tra
 
 def test_fineweb_and_code_are_the_published_rows():
     fineweb, code = runs("paper_fineweb"), runs("paper_code")
-    assert {run.model.size for run in fineweb} == {"147M"} and {r.model.size for r in code} == {"90M"}
+    assert {run.model.size for run in fineweb} == {"147M"} and {r.model.size for r in code} == {
+        "90M"
+    }
     wanted = {"uniform", "pooling", "hnet", "bpe", "score_function", "score_function_w1"}
     assert labels("paper_fineweb", "fineweb") == wanted
     assert labels("paper_code", "codeparrot") >= {"score_function", "hnet"}
-    assert {run.estimator.params["gamma"] for run in fineweb if "gamma" in run.estimator.params} == {0.99}
+    assert {
+        run.estimator.params["gamma"] for run in fineweb if "gamma" in run.estimator.params
+    } == {0.99}
 
 
 def test_ablations_each_change_one_thing():

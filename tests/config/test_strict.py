@@ -93,7 +93,9 @@ def test_K27_numbers_as_text_are_the_numbers():
     assert as_text["lr"] == "1e-3"
     assert runs(training=as_text)[0].training.lr == 0.001
     assert ids(training=as_text) == ids(training={"lr": 0.001})
-    assert ids(training={"lr": "1e-5"}) == ids(training={"lr": 0.00001}) == ids(training={"lr": 1e-5})
+    assert (
+        ids(training={"lr": "1e-5"}) == ids(training={"lr": 0.00001}) == ids(training={"lr": 1e-5})
+    )
     assert ids(training={"lr": 1e-5}) != ids(training={"lr": 2e-5})
 
 
@@ -115,7 +117,9 @@ def test_K27_spelling_of_a_parameter_does_not_make_another_run(one, other):
     assert run_id(one) == run_id(other)
 
 
-@pytest.mark.parametrize("params", [{"batch_relative": "maybe"}, {"gamma": "high"}, {"window": True}])
+@pytest.mark.parametrize(
+    "params", [{"batch_relative": "maybe"}, {"gamma": "high"}, {"window": True}]
+)
 def test_parameter_of_another_type_is_an_error_that_names_it(params):
     with pytest.raises(UserError, match=f"parameter '{next(iter(params))}': expected"):
         load_estimator(EstimatorEntry(name="score_function", params=params))
@@ -161,7 +165,12 @@ def test_what_is_hashed_into_a_run_and_what_is_not():
     assert ids(runtime={"threads": 2}) == base
     assert ids(evaluation={"sequences": 3}) == base
     assert ids(title="another", tag="x") == base
-    for change in ({"steps": 21}, {"target_rate": 0.25}, {"curriculum": {}}, {"betas": [0.9, 0.95]}):
+    for change in (
+        {"steps": 21},
+        {"target_rate": 0.25},
+        {"curriculum": {}},
+        {"betas": [0.9, 0.95]},
+    ):
         assert ids(training=change) != base
     assert runs(evaluation={"sequences": 3})[0].evaluation_hash != runs()[0].evaluation_hash
 
@@ -184,7 +193,10 @@ def test_precedence_size_experiment_block_estimator():
         "data": "planted_tiny",
         "size": "tiny",
         "training": {"steps": 40, "lr": 0.5},
-        "estimators": ["uniform", {"name": "stride", "training": {"steps": 50}, "model": {"n_mid": 0}}],
+        "estimators": [
+            "uniform",
+            {"name": "stride", "training": {"steps": 50}, "model": {"n_mid": 0}},
+        ],
     }
     first, second = runs(matrix=[block], training={"steps": 30, "batch_size": 2})
     assert (first.training.steps, first.training.batch_size, first.training.lr) == (40, 2, 0.5)

@@ -1,7 +1,6 @@
 """What all the other files share, the matrix (expanded and checked once) and where things lie."""
 
 import glob
-import json
 import os
 import re
 import shlex
@@ -13,10 +12,17 @@ from snakemake.exceptions import WorkflowError
 HOME = Path(workflow.basedir)
 sys.path.insert(0, str(HOME))
 
-from rltok_core.config.experiment import load_experiment, preparations
+from rltok_core.config.experiment import load_experiment, preparations, write_matrix
 from rltok_core.config.schema import DataConfig, RunConfig
 from rltok_core.config.strict import digest, read_yaml
 from rltok_core.errors import UserError
+
+
+# The resolved files are written before the first job (not in a dry run), by no rule: as some job's
+# output they would be deleted and made anew with every new run, and what reads them with them. What
+# decides an output is in its rule's parameters, as a hash.
+onstart:
+    write_matrix(EXPERIMENT, MATRIX, Path(RESULTS) / "configs")
 
 
 def load_matrix() -> tuple:

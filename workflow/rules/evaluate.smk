@@ -4,7 +4,6 @@
 rule evaluate:
     input:
         model=f"{RESULTS}/runs/{{run}}/final.pt",
-        config=ancient(f"{RESULTS}/configs/{{run}}.yaml"),
         data=lambda wildcards: data_manifest(RUNS[wildcards.run]),
         prepared=lambda wildcards: preparation(RUNS[wildcards.run]),
         bpe=lambda wildcards: bpe_reference(RUNS[wildcards.run]),
@@ -21,10 +20,11 @@ rule evaluate:
         runtime=120,
     params:
         hash=lambda wildcards: RUNS[wildcards.run].evaluation_hash,
+        config=f"{RESULTS}/configs/{{run}}.yaml",
         run=lambda wildcards, input: option("--run", [input.model]),
         data=lambda wildcards, input: option("--data", [input.data]),
         prepared=lambda wildcards, input: option("--prepared", input.prepared),
         bpe=lambda wildcards, input: option("--bpe", input.bpe),
     shell:
-        "python -m rltok_core evaluate --config {input.config:q} {params.run} {params.data} {params.prepared} {params.bpe}"
+        "python -m rltok_core evaluate --config {params.config:q} {params.run} {params.data} {params.prepared} {params.bpe}"
         " --out $(dirname {output.scores:q}) > {log:q} 2>&1"

@@ -7,7 +7,6 @@ rule report:
     input:
         scores=expand(f"{RESULTS}/evaluations/{{run}}/evaluation.json", run=RUNS),
         summaries=expand(f"{RESULTS}/runs/{{run}}/training.json", run=RUNS),
-        experiment=ancient(f"{RESULTS}/configs/experiments/{EXPERIMENT.name}.yaml"),
         code=sorted((HOME / "rltok_core" / "report").glob("*.py")),
     output:
         **{
@@ -23,6 +22,7 @@ rule report:
         runtime=60,
     params:
         hash=digest(EXPERIMENT.model_dump(mode="json")),
+        experiment=f"{RESULTS}/configs/experiments/{EXPERIMENT.name}.yaml",
     shell:
-        "python -m rltok_core report --experiment {input.experiment:q}"
+        "python -m rltok_core report --experiment {params.experiment:q}"
         " --out $(dirname {output.table:q}) > {log:q} 2>&1"

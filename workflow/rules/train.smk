@@ -4,7 +4,6 @@ the final weights and their summary alone, so checkpoints and metrics outlive a 
 
 rule train:
     input:
-        config=ancient(f"{RESULTS}/configs/{{run}}.yaml"),
         data=lambda wildcards: data_manifest(RUNS[wildcards.run]),
         prepared=lambda wildcards: preparation(RUNS[wildcards.run]),
     output:
@@ -21,8 +20,9 @@ rule train:
         runtime=lambda wildcards, attempt: minutes(RUNS[wildcards.run], attempt),
     params:
         hash=lambda wildcards: RUNS[wildcards.run].hash,
+        config=f"{RESULTS}/configs/{{run}}.yaml",
         data=lambda wildcards, input: option("--data", [input.data]),
         prepared=lambda wildcards, input: option("--prepared", input.prepared),
     shell:
-        "python -m rltok_core train --config {input.config:q} {params.data} {params.prepared}"
+        "python -m rltok_core train --config {params.config:q} {params.data} {params.prepared}"
         " --out $(dirname {output.model:q}) > {log:q} 2>&1"

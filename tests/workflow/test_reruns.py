@@ -1,0 +1,126 @@
+"""What is made again after a change, on a finished workflow; and what outlives a kill (K29).
+
+One real run of the pipeline, shared by the tests of this file: they stay on one worker.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rltok_core.config.experiment import read_experiment
+
+pytestmark = pytest.mark.xdist_group("pipeline")
+REPO = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, in_folder, base):
+    workflow = in_folder(tmp_path_factory.mktemp("pipeline"), base)
+    done = workflow("--cores", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return workflow
+
+
+@pytest.fixture
+def workflow(finished, base):
+    finished.write(base)
+    return finished
+
+
+def test_scenario_ran_to_its_table_and_again_at_once_there_is_nothing_to_do(workflow):
+    table = workflow.folder / "paper_figures/two_methods/main_table.csv"
+    assert [line.split(",")[2] for line in table.read_text().splitlines()[1:]] == [
+        "uniform",
+        "score_function",
+    ]
+    assert workflow.plan() == {}
+
+
+def test_a_changed_parameter_replans_its_own_runs_alone(workflow, base):
+    block = {**base["matrix"][0]}
+    block["estimators"] = ["uniform", {"name": "score_function", "params": {"gamma": 0.9}}]
+    workflow.write({**base, "matrix": [block]})
+    plan = workflow.plan()
+    assert len(plan["train"]) == len(plan["evaluate"]) == 1
+    assert "score_function" in plan["train"].pop()
+    assert "build_data" not in plan
+
+
+def test_another_seed_adds_its_own_runs_alone(workflow, base):
+    workflow.write({**base, "seeds": [0, 1]})
+    plan = workflow.plan()
+    assert len(plan["train"]) == 2 and all("-s1-" in name for name in plan["train"])
+    assert plan["evaluate"] == plan["train"] and "build_data" not in plan
+
+
+def test_changed_evaluation_settings_evaluate_again_and_train_nothing(workflow, base):
+    workflow.write({**base, "evaluation": {**base["evaluation"], "sequences": 3}})
+    plan = workflow.plan()
+    assert len(plan["evaluate"]) == 2
+    assert "train" not in plan and "build_data" not in plan
+
+
+@pytest.mark.parametrize("change", [{"title": "Another"}, {"runtime": {"threads": 1}}])
+def test_a_new_title_or_runtime_makes_the_report_again_and_nothing_else(workflow, base, change):
+    workflow.write({**base, **change})
+    assert workflow.plan().keys() == {"report", "all"}
+
+
+def test_touched_report_code_draws_again_and_trains_nothing(workflow):
+    code = REPO / "rltok_core/report/figures.py"
+    before = code.stat()
+    os.utime(code)
+    try:
+        assert workflow.plan().keys() == {"report", "all"}
+    finally:
+        os.utime(code, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_committed_figures_do_not_stand_for_runs_that_are_not_there(
+    workflow, tmp_path, in_folder, base
+):
+    """A fresh clone holds the committed edition of paper_figures and no results."""
+    clone = in_folder(tmp_path, base)
+    edition = workflow.folder / "paper_figures"
+    edition.rename(tmp_path / "paper_figures")
+    try:
+        plan = clone.plan()
+    finally:
+        (tmp_path / "paper_figures").rename(edition)
+    assert len(plan["train"]) == 2 and "report" in plan
+
+
+def test_K29_a_killed_training_goes_on_from_its_checkpoint(workflow, base):
+    """Killed at step 55 of 100, started again; killed at 75, tried again by Snakemake itself."""
+    marks = workflow.folder / "marks"
+    marks.mkdir()
+    entry = {"name": "kill_twice", "params": {"folder": str(marks)}}
+    workflow.write(
+        {
+            **base,
+            "plugins": [str(REPO / "tests/workflow/plugins")],
+            "training": {"steps": 100},
+            "runtime": {"checkpoint_every": 10, "log_every": 1},
+            "matrix": [{"data": base["matrix"][0]["data"], "size": "tiny", "estimators": [entry]}],
+        }
+    )
+    (run,) = read_experiment(workflow.folder / "e.yaml", REPO / "configs")[1]
+    folder = workflow.folder / "results/runs" / run.id
+    goal = str((folder / "final.pt").relative_to(workflow.folder))
+
+    first = workflow("--cores", "1", goal)
+    assert first.returncode != 0
+    assert [path.name for path in marks.iterdir()] == ["killed_at_55"]
+    assert not (folder / "final.pt").exists() and not (folder / "training.json").exists()
+
+    second = workflow("--cores", "1", "--rerun-incomplete", "--retries", "1", goal)
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert (marks / "killed_at_75").exists()
+    summary = json.loads((folder / "training.json").read_text())
+    assert summary["status"] == "complete" and summary["resumed_from"] == [50, 70]
+    lines = Path(folder / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    steps = [record["step"] for record in records if record["kind"] == "train"]
+    assert steps == list(range(1, 101))

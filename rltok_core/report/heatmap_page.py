@@ -24,7 +24,7 @@ pre { font: 14px/1.75 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospa
       white-space: pre-wrap; overflow-wrap: anywhere; color: #222; }
 pre i { font-style: normal; display: inline-block; min-width: 1ch; text-align: center;
         line-height: 1.35; border-bottom: 3px solid transparent; }
-pre i.b { border-bottom-color: #222; } pre i.w { color: #6b6b6b; }
+pre i.b { border-bottom-color: #222; } pre i.w { color: #444; }
 pre i.h { font-size: .72em; line-height: 1.85; letter-spacing: -.03em; }
 """
 

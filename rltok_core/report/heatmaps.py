@@ -23,12 +23,13 @@ from rltok_core.report.style import INK, SOFT, plt, save
 
 # white to a mid orange: INK on the darkest level keeps a contrast above 7 to 1
 PROBABILITY = LinearSegmentedColormap.from_list(
-    "probability", ["#ffffff", "#fff1d6", "#ffd591", "#fdb04e", "#f58a1f"]
+    "probability", ["#ffffff", "#fff1d6", "#ffd591", "#fdb04e", "#fa9a3c"]
 )
 LEVELS = 20
 COLUMNS = 80  # bytes a line of a picture
 LINE = 1.3  # distance of two lines, in cells
 HEAD = 0.5  # inches above the first method: title and legend
+PALE = "#444444"  # signs for blanks
 BLANKS = (SPACE, NEWLINE, TAB, RETURN, CONTINUED)  # drawn paler
 _ADVANCE = 0.60205  # width of a DejaVu Sans Mono sign, in ems
 
@@ -116,14 +117,10 @@ def draw(sheet: Sheet, limit: int = 240):
         fontsize=8.5,
         va="top",
     )
+    words = {0.0: "probability 0", 0.25: "0.25", 0.5: "0.5", 0.75: "0.75", 1.0: "1"}
     patches = [
-        Patch(
-            facecolor=PROBABILITY(p),
-            edgecolor=SOFT,
-            linewidth=0.3,
-            label=f"{p:g}" if p else "probability 0",
-        )
-        for p in (0.0, 0.25, 0.5, 0.75, 1.0)
+        Patch(facecolor=PROBABILITY(p), edgecolor=SOFT, linewidth=0.3, label=text)
+        for p, text in words.items()
     ]
     patches.append(Patch(facecolor=INK, label="boundary (bar under the byte)"))
     figure.legend(
@@ -174,7 +171,7 @@ def _strip(ax, strip: Strip, signs: list[str], top: float, scale: tuple[float, f
         ax.add_artist(Rectangle((0, y), here, 1, fill=False, edgecolor="#cccccc", linewidth=0.3))
         for x in np.flatnonzero(strip.boundary[start : start + here]):
             ax.add_artist(Rectangle((x, y + 0.9), 1, 0.17, color=INK, linewidth=0, zorder=4))
-    for blank, color in ((False, INK), (True, SOFT)):
+    for blank, color in ((False, INK), (True, PALE)):
         places = [n for n, sign in enumerate(signs) if (sign in BLANKS) is blank]
         corners = [(n % COLUMNS + 0.5, top + 1.92 + n // COLUMNS * LINE) for n in places]
         _text(ax, [signs[n] for n in places], corners, scale, color)

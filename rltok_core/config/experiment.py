@@ -114,17 +114,10 @@ def load_estimator(
     }
     module, _, cls = estimator.cls.partition(":")
     if module.endswith(".py"):
-        module = _here(path.parent / module)
-    rules = estimator.rules and _here(path.parent / estimator.rules)
+        module = str((path.parent / module).resolve())
+    rules = estimator.rules and str((path.parent / estimator.rules).resolve())
     update = {"params": params, "cls": f"{module}:{cls}", "rules": rules}
     return estimator.model_copy(update=update)
-
-
-def _here(path: Path) -> str:
-    """The path relative to the working folder where it lies in it: a hash that clones share."""
-    path = path.resolve()
-    here = Path.cwd().resolve()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _typed(value: Any, default: Any, where: str) -> Any:

@@ -82,6 +82,11 @@ class EstimatorConfig(Strict):
     rules: str | None = Field(None, description="a Snakemake file for its preparation")
     model_config = Strict.model_config | {"populate_by_name": True, "serialize_by_alias": True}
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What is hashed: a plug-in's file counts by its name, wherever the checkout lies."""
+        return {"class": self.cls.rpartition("/")[2], "params": self.params}
+
 
 class CurriculumConfig(Strict):
     """Target-rate schedule (laptop.md; not in the paper): all boundaries, then a linear fall."""
@@ -173,8 +178,7 @@ class RunConfig(Strict):
     def hash(self) -> str:
         """sha256 of all that decides the weights: the identity of the run."""
         whole = self.model_dump(mode="json")
-        whole["estimator"].pop("label")
-        whole["estimator"].pop("rules")
+        whole["estimator"] = self.estimator.identity
         whole["model"].pop("size")
         return digest({k: whole[k] for k in ("data", "model", "estimator", "training", "seed")})
 
@@ -194,8 +198,7 @@ class RunConfig(Strict):
         return digest(
             {
                 "data": self.data.hash,
-                "class": self.estimator.cls,
-                "params": self.estimator.params,
+                "estimator": self.estimator.identity,
                 "target_rate": self.training.target_rate,
             }
         )

@@ -13,10 +13,10 @@ REPO = Path(__file__).resolve().parents[2]
 
 
 class Workflow:
-    """Runs snakemake in `folder` on the experiment in folder/e.yaml."""
+    """Runs snakemake in `folder` on the experiment in folder/e.yaml; `home` is the checkout."""
 
-    def __init__(self, folder: Path, experiment: dict):
-        self.folder = folder
+    def __init__(self, folder: Path, experiment: dict, home: Path = REPO):
+        self.folder, self.home = folder, home
         self.write(experiment)
 
     def write(self, experiment: dict) -> None:
@@ -25,9 +25,9 @@ class Workflow:
         path.write_text(yaml.safe_dump(experiment), encoding="utf-8")
 
     def __call__(self, *options: str, configfile: bool = True) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "snakemake", "-s", str(REPO / "Snakefile")]
+        command = [sys.executable, "-m", "snakemake", "-s", str(self.home / "Snakefile")]
         command += ["--configfile", "e.yaml"] * configfile
-        environment = {**os.environ, "PYTHONPATH": str(REPO)}
+        environment = {**os.environ, "PYTHONPATH": str(self.home)}
         return subprocess.run(
             [*command, *options],
             cwd=self.folder,

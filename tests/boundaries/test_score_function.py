@@ -108,7 +108,7 @@ def test_policy_gradient_is_unbiased_by_enumeration(window, early_exit):
     net = UNet(config, estimator, seed=0).double()
     batch = make_batch(1, 8)
     expected_loss, expected_term = _enumerate(net, estimator, batch, 8)
-    (exact,) = torch.autograd.grad(expected_loss, estimator.policy.weight)
+    (exact,) = torch.autograd.grad(expected_loss, estimator.policy.weight, retain_graph=True)
     (estimated,) = torch.autograd.grad(expected_term, estimator.policy.weight)
     assert exact.abs().max() > 1e-5
     assert (exact - estimated).abs().max() < 1e-9
@@ -129,7 +129,7 @@ def test_enumeration_catches_wrong_gradients(fault, monkeypatch):
     }[fault]
     monkeypatch.setattr(estimator, "reward", wrong)
     expected_loss, expected_term = _enumerate(net, estimator, make_batch(1, 7), 7)
-    (exact,) = torch.autograd.grad(expected_loss, estimator.policy.weight)
+    (exact,) = torch.autograd.grad(expected_loss, estimator.policy.weight, retain_graph=True)
     (estimated,) = torch.autograd.grad(expected_term, estimator.policy.weight)
     assert (exact - estimated).abs().max() > 1e-6
 

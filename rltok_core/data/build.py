@@ -193,7 +193,9 @@ def _planted(source, stores: dict[str, ByteStore]) -> dict | None:
 def _replace(aside: Path, out: Path) -> None:
     """Give the finished folder its name; an older one at that name stops looking finished first."""
     if out.exists():
-        if not out.is_dir() or (any(out.iterdir()) and not (out / "manifest.json").is_file()):
+        # Snakemake deletes the manifest, its declared output, before it has a folder built anew
+        known = {"manifest.json", *SPLITS}
+        if not out.is_dir() or not {path.name for path in out.iterdir()} <= known:
             raise UserError(f"{out}: exists and is no data folder; remove it or choose another")
         (out / "manifest.json").unlink(missing_ok=True)
         shutil.rmtree(out)

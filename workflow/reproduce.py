@@ -8,16 +8,24 @@ are still finished and reported; the exit code says so. Ctrl-C: training saves, 
 """
 
 import argparse
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
-import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rltok_core.config.experiment import read_experiment
+from rltok_core.errors import UserError
 
 GRACE_SECONDS = 60  # for a job to save and leave
+WATCH_SECONDS = 15
+MATTERS = re.compile(r"Error in rule|Logfile|=====|Nothing to be done|\w*(Error|Exception)\b.*[:]")
 
 
 def here(process: psutil.Process) -> bool:
@@ -74,14 +82,38 @@ def snakemake(*options: str) -> list[str]:
     return [sys.executable, "-m", "snakemake", *options]
 
 
-def run(command: list[str], experiment: Path) -> int:
-    """Run Snakemake with a progress display beside it; both end together, whatever happens."""
+def what_matters(lines: Iterable[str]) -> Iterator[str]:
+    """Snakemake's output less its account of ordinary jobs: errors, the logs of failed jobs.
+
+    Its own --quiet drops too much: with the account of the jobs go their errors.
+    """
+    shown = in_log = False
+    for line in lines:
+        if line.startswith("====="):
+            in_log = shown and not in_log
+        elif not in_log and not line.startswith(" "):
+            shown = bool(MATTERS.match(line))
+        if shown or in_log:
+            yield line
+
+
+def run(command: list[str], experiment: Path) -> tuple[int, bool]:
+    """Run Snakemake with a progress display beside it; both end together, whatever happens.
+
+    Returns:
+        Its exit code, and whether a signal asked to stop.
+    """
     watch = [sys.executable, "-m", "rltok_core", "progress", "--experiment", str(experiment)]
-    watcher = subprocess.Popen([*watch, "--watch"])
-    worker = subprocess.Popen(command)
+    watcher = subprocess.Popen([*watch, "--watch", str(WATCH_SECONDS)])
+    worker = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+    stopped = False
 
     def stop(number, frame):
-        """Ask the jobs to save and Snakemake to start no more; Ctrl-C reaches them by itself."""
+        """The jobs save, Snakemake starts no more. Ctrl-C reaches them all by itself."""
+        nonlocal stopped
+        stopped = True
         if number == signal.SIGTERM:
             for process in psutil.Process(worker.pid).children(recursive=True):
                 process.terminate()
@@ -89,12 +121,24 @@ def run(command: list[str], experiment: Path) -> int:
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        return worker.wait()
+        for line in what_matters(worker.stdout):
+            print(line, end="", flush=True)
+        return worker.wait(), stopped
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         watcher.terminate()
         watcher.wait()
+
+
+def gather(path: Path, results: Path, figures: Path) -> Path:
+    """`snakemake --report`: the same tables and figures, with the workflow's own record beside."""
+    page = results / f"snakemake_report_{path.stem}.html"
+    newest = figures / "report.html"
+    if not page.is_file() or page.stat().st_mtime < newest.stat().st_mtime:
+        options = ("--report", str(page), "--configfile", str(path), "--quiet", "all")
+        subprocess.run(snakemake(*options), check=True)
+    return page
 
 
 def main() -> int:
@@ -107,28 +151,34 @@ def main() -> int:
         names = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml")))
         print(f"no experiment {args.experiment!r} (there are: {names})", file=sys.stderr)
         return 2
+    try:
+        experiment, _ = read_experiment(path)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return error.code
     start = time.monotonic()
     make_way()
     if any(Path(".snakemake/locks").glob("*")):
-        subprocess.run(
-            snakemake("--unlock", "--configfile", str(path), "--quiet", "all"), check=True
-        )
-    quiet = ("--quiet", "host", "progress", "reason", "rules")
-    code = run(snakemake("--cores", args.cores, "--configfile", str(path), *quiet, *options), path)
-    figures = Path(yaml.safe_load(path.read_text(encoding="utf-8"))["figures"])
-    if code and code > 0:
-        print(
-            "\nNot every run was finished; the table is made of those that were.", file=sys.stderr
-        )
-        report = ("report", "--experiment", str(path), "--out", str(figures))
-        subprocess.run([sys.executable, "-m", "rltok_core", *report], check=False)
+        unlock = ("--unlock", "--configfile", str(path), "--quiet", "all")
+        subprocess.run(snakemake(*unlock), check=True)
+    command = snakemake("--cores", args.cores, "--configfile", str(path), *options)
+    code, stopped = run(command, path)
     minutes = (time.monotonic() - start) / 60
-    print(f"\n{args.experiment}: {'done' if code == 0 else 'stopped'} after {minutes:.1f} minutes")
+    if stopped:
+        print(f"\n{path.stem}: stopped after {minutes:.1f} minutes; run it again to go on")
+        return code or 1
+    if code:
+        print("\nNot every run was finished; the tables are of those that were.", file=sys.stderr)
+        report = ("report", "--experiment", str(path))
+        subprocess.run([sys.executable, "-m", "rltok_core", *report], check=False)
+    figures = Path(experiment.figures)
+    print(f"\n{path.stem}: {'FAILED' if code else 'done'} after {minutes:.1f} minutes")
     for what, pattern in (("Table", "main_table.*"), ("Figures", "*.png"), ("Report", "*.html")):
-        found = sorted(figures.glob(pattern))
-        if found:
-            print(f"{what:8s}" + "\n        ".join(map(str, found)))
-    return code if code >= 0 else 128 - code
+        for found in sorted(figures.glob(pattern)):
+            print(f"  {what:8s} {found}")
+    if not code:
+        print(f"  {'Gathered':8s} {gather(path, Path(experiment.results), figures)}")
+    return code
 
 
 if __name__ == "__main__":

@@ -6,8 +6,12 @@ One real run of the pipeline, shared by the tests of this file: they stay on one
 import contextlib
 import json
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from rltok_core.config.experiment import read_experiment
@@ -18,16 +22,42 @@ REPO = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, in_folder, base):
-    """Run in a copy of the checkout, whose files a test may change."""
+    """A copy of the checkout, whose files a test may change, on which `make reproduce` was killed
+    at its first training and run again."""
     home = tmp_path_factory.mktemp("checkout")
     for name in ("workflow", "configs", "rltok_core"):
         shutil.copytree(REPO / name, home / name)  # with what numba has compiled
     for name in ("Snakefile", "profiles"):
         shutil.copy(REPO / name, home / name, follow_symlinks=False)
-    workflow = in_folder(tmp_path_factory.mktemp("pipeline"), base, home)
-    done = workflow("--cores", "2")
-    assert done.returncode == 0, done.stdout + done.stderr
+    workflow = in_folder(home, base, home)
+    shutil.copy(home / "e.yaml", home / "configs/experiments/two_methods.yaml")
+    command = [sys.executable, "workflow/reproduce.py", "two_methods", "--cores", "2"]
+
+    first = subprocess.Popen(command, cwd=home, stdout=subprocess.DEVNULL)
+    children = wait_for(lambda: (home / "results/runs").is_dir() and living(first.pid), 120)
+    first.kill()
+    for process in children:
+        if "snakemake" in process.cmdline():
+            process.kill()
+    first.wait()
+    assert any((home / ".snakemake/locks").iterdir())
+
+    second = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+    assert second.returncode == 0, second.stdout + second.stderr
+    workflow.words = second.stdout
     return workflow
+
+
+def living(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+def wait_for(condition, seconds: float):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return found
 
 
 @pytest.fixture
@@ -36,12 +66,19 @@ def workflow(finished, base):
     return finished
 
 
-def test_scenario_ran_to_its_table_and_again_at_once_there_is_nothing_to_do(workflow):
+def test_a_killed_make_reproduce_goes_on_and_names_what_it_made(workflow):
+    for file in ("main_table.csv", "flops_bpb.png", "report.html"):
+        assert f"paper_figures/two_methods/{file}" in workflow.words
+    assert "trained 2/2" in workflow.words  # what `rltok progress` says on the way
     table = workflow.folder / "paper_figures/two_methods/main_table.csv"
     assert [line.split(",")[2] for line in table.read_text().splitlines()[1:]] == [
         "uniform",
         "score_function",
     ]
+    assert (workflow.folder / "results/snakemake_report_two_methods.html").is_file()
+
+
+def test_again_at_once_there_is_nothing_to_do(workflow):
     assert workflow.plan() == {}
 
 

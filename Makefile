@@ -21,7 +21,7 @@ smoke: $(INSTALLED)
 
 # tables and figures again, from whatever runs there are
 figures: $(INSTALLED)
-	$(BIN)/rltok report --experiment configs/experiments/$(EXPERIMENT).yaml --out paper_figures/$(EXPERIMENT)
+	$(BIN)/rltok report --experiment configs/experiments/$(EXPERIMENT).yaml
 
 test: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 $(TESTS)

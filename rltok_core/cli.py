@@ -1,4 +1,4 @@
-"""The command line: `rltok COMMAND ...` (or `python -m rltok_core`). One command a pipeline step."""
+"""The command line: `rltok COMMAND ...` (or `python -m rltok_core`), a command a pipeline step."""
 
 import importlib
 import sys

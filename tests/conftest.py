@@ -1,4 +1,4 @@
-"""For all tests: one thread each, so that two workers share two cores without getting in the way."""
+"""For all tests: one thread each, so that two workers share two cores."""
 
 import os
 

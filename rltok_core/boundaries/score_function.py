@@ -1,7 +1,8 @@
 """The paper's stochastic boundary policy, trained by a score-function (REINFORCE) gradient.
 
 Policy (paper.md 4): V_i = W x_i with w outputs;
-    l_i = softcap((sum_{k<w} V_{i,k} a_{i-k} + V_{i,w}) / 16 + logit(target)),  a_i ~ Bernoulli(l_i).
+    l_i = softcap((sum_{k<w} V_{i,k} a_{i-k} + V_{i,w}) / 16 + logit(target)),
+    a_i ~ Bernoulli(sigmoid(l_i)).
 Loss (paper.md 5): each position's reward is the log-probability that the final head gives the next
 byte, less that of the early exit, less the batch's mean; discounted returns weigh log pi(a_i).
 w = 1 is the authors' code's meaning: the current byte alone (ledger 4).

@@ -137,7 +137,9 @@ def gather(path: Path, results: Path, figures: Path) -> Path:
     newest = figures / "report.html"
     if not page.is_file() or page.stat().st_mtime < newest.stat().st_mtime:
         options = ("--report", str(page), "--configfile", str(path), "--quiet", "all")
-        subprocess.run(snakemake(*options), check=True)
+        done = subprocess.run(snakemake(*options), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"snakemake --report failed:\n{done.stdout}{done.stderr}")
     return page
 
 

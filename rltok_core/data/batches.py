@@ -50,6 +50,7 @@ class Windows:
                 "were they prepared from other data?"
             )
         self.store, self.hints = store, hints
+        self._digests: dict[int, str] = {}
         step = seq_len - 1
         sizes = np.diff(store.offsets)
         self.skipped = int((sizes == 0).sum())
@@ -106,8 +107,9 @@ class Windows:
     def evaluation_key(self, index: int, stream_seed: int) -> int:
         """The stream key of a window in evaluation: of its document's bytes and place alone."""
         document, start = int(self.document_W[index]), int(self.start_W[index])
-        digest = sha256(np.ascontiguousarray(self.store[document])).hexdigest()
-        return stream_key(stream_seed, "evaluate", digest, start)
+        if document not in self._digests:
+            self._digests[document] = sha256(np.ascontiguousarray(self.store[document])).hexdigest()
+        return stream_key(stream_seed, "evaluate", self._digests[document], start)
 
 
 def training_indices(n_windows: int, batch_size: int, step: int, seed: int) -> list[int]:

@@ -20,7 +20,7 @@ from rltok_core.data.store import ByteStore
 from rltok_core.errors import UserError
 from rltok_core.evaluation.bits import LN2, CorpusScore
 from rltok_core.evaluation.heatmap import heatmap
-from rltok_core.evaluation.score import WindowScore, WindowStreams, score_windows, spread
+from rltok_core.evaluation.score import WindowScore, score_windows, spread
 from rltok_core.evaluation.segmentation import (
     Agreement,
     TokenLengths,
@@ -171,7 +171,6 @@ def evaluate(
     run, store = subject.run, held_out.store
     settings, training = run.evaluation, run.training
     model = subject.model.to(run.runtime.device)
-    streams = WindowStreams(store, settings.stream_seed)
     windows = Windows(store, training.seq_len, run.data.windows, held_out.hints)
     indices = spread(len(windows), settings.sequences)
     if not indices:
@@ -179,7 +178,7 @@ def evaluate(
     score = partial(
         score_windows,
         model,
-        streams=streams,
+        stream_seed=settings.stream_seed,
         target_rate=training.target_rate,
         batch_size=settings.batch_size,
         device=run.runtime.device,

@@ -6,7 +6,6 @@ A window's random numbers depend on its document's bytes and its place in them a
 Shapes: B rows, S positions (bos first); n bytes of one window.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -15,8 +14,6 @@ import numpy as np
 import torch
 
 from rltok_core.data.batches import Windows
-from rltok_core.data.store import ByteStore
-from rltok_core.data.stream import stream_key
 from rltok_core.model.unet import UNet, target_logp
 
 
@@ -43,20 +40,6 @@ class WindowScore:
         return slice(self.start, self.start + len(self.nats))
 
 
-class WindowStreams:
-    """The random stream's key of each window: seed, the document's bytes, the window's start."""
-
-    def __init__(self, store: ByteStore, seed: int):
-        self.store, self.seed = store, seed
-        self._digests: dict[int, str] = {}
-
-    def key(self, document: int, start: int) -> int:
-        if document not in self._digests:
-            whole = hashlib.sha256(np.ascontiguousarray(self.store[document]))
-            self._digests[document] = whole.hexdigest()
-        return stream_key(self.seed, "evaluate", self._digests[document], start)
-
-
 def spread(n_windows: int, at_most: int) -> list[int]:
     """At most that many window indices, evenly spread: many documents rather than all of a few.
 
@@ -71,7 +54,7 @@ def score_windows(
     model: UNet,
     windows: Windows,
     indices: list[int],
-    streams: WindowStreams,
+    stream_seed: int,
     target_rate: float,
     batch_size: int,
     device: str = "cpu",
@@ -82,6 +65,7 @@ def score_windows(
     """Score windows in the order of `indices`, in float32.
 
     Args:
+        stream_seed: of the random streams (Windows.evaluation_key).
         constant: replaces every random number (0.5 makes sampling a threshold).
         mid: as in UNet.forward.
         check: called before each batch; raises to stop (a signal has come).
@@ -89,10 +73,7 @@ def score_windows(
     for first in range(0, len(indices), batch_size):
         check()
         chunk = indices[first : first + batch_size]
-        keys = [
-            streams.key(int(windows.document_W[index]), int(windows.start_W[index]))
-            for index in chunk
-        ]
+        keys = [windows.evaluation_key(index, stream_seed) for index in chunk]
         batch = windows.batch(chunk, keys, device=device, constant=constant)
         # not inference_mode: masks that the model keeps from here must work in training, later
         with torch.no_grad():

@@ -7,7 +7,7 @@ alone, sums in float64.
 from rltok_core.config.schema import RunConfig
 from rltok_core.data.batches import Windows
 from rltok_core.evaluation.bits import CorpusScore
-from rltok_core.evaluation.score import WindowStreams, score_windows, spread
+from rltok_core.evaluation.score import score_windows, spread
 from rltok_core.evaluation.segmentation import WhitespaceShare
 from rltok_core.model.unet import UNet
 
@@ -22,14 +22,14 @@ def validate(
         target_rate: what training asks for now; differs from the run's own in a curriculum.
     """
     indices = spread(len(windows), run.training.validation_sequences)
-    streams = WindowStreams(windows.store, run.evaluation.stream_seed)
+    seed = run.evaluation.stream_seed
     batch_size = run.runtime.micro_batch or run.training.batch_size
     corpus, spaces = CorpusScore(), WhitespaceShare()
     boundaries = positions = 0
     was_training = model.training
     model.eval()
     for score in score_windows(
-        model, windows, indices, streams, target_rate, batch_size, run.runtime.device
+        model, windows, indices, seed, target_rate, batch_size, run.runtime.device
     ):
         marked = 1 + int(score.boundary.sum())  # bos is a forced boundary
         boundaries, positions = boundaries + marked, positions + 1 + len(score.boundary)

@@ -17,11 +17,12 @@ localrules:
     all,
 
 
-# The scores are asked for beside the report: the committed edition of paper_figures would
-# otherwise stand for runs that were never made here.
+# Runs and scores are asked for beside the report: the committed edition of paper_figures would
+# otherwise stand for runs that were never made here, and a score for a run that was removed.
 rule all:
     default_target: True
     input:
+        expand(f"{RESULTS}/runs/{{run}}/training.json", run=RUNS),
         expand(f"{RESULTS}/evaluations/{{run}}/evaluation.json", run=RUNS),
         f"{FIGURES}/report.html",
 

@@ -135,6 +135,16 @@ def test_reworded_commands_and_changed_training_code_train_nothing_again(workflo
         assert workflow.plan() == {}
 
 
+def test_a_run_whose_folder_is_removed_is_trained_again(workflow, tmp_path):
+    (run,) = (workflow.folder / "results/runs").glob("*uniform*")
+    run.rename(tmp_path / run.name)
+    try:
+        plan = workflow.plan()
+    finally:
+        (tmp_path / run.name).rename(run)
+    assert plan["train"] == plan["evaluate"] == {f"run={run.name}"} and "report" in plan
+
+
 def test_committed_figures_do_not_stand_for_runs_that_are_not_there(
     workflow, tmp_path, in_folder, base
 ):

@@ -116,13 +116,15 @@ def run(command: list[str], experiment: Path) -> tuple[int, bool]:
         stopped = True
         if number == signal.SIGTERM:
             for process in psutil.Process(worker.pid).children(recursive=True):
-                process.terminate()
+                if "rltok_core" in process.cmdline():  # not the shell around it, which waits
+                    process.terminate()
             worker.terminate()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         for line in what_matters(worker.stdout):
-            print(line, end="", flush=True)
+            if not stopped:  # that jobs end when asked to is no news
+                print(line, end="", flush=True)
         return worker.wait(), stopped
     finally:
         for number, handler in before.items():

@@ -23,8 +23,9 @@ smoke: $(INSTALLED)
 figures: $(INSTALLED)
 	$(BIN)/rltok report --experiment configs/experiments/$(EXPERIMENT).yaml
 
+# a file's tests stay on one worker, and share what its fixtures make
 test: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile $(TESTS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """What is made again after a change, on a finished workflow; and what outlives a kill (K29).
 
-One real run of the pipeline, shared by the tests of this file: they stay on one worker.
+One real run of the pipeline, shared by the tests of this file (`make test` keeps a file's tests on
+one worker).
 """
 
 import contextlib
@@ -16,7 +17,6 @@ import pytest
 
 from rltok_core.config.experiment import read_experiment
 
-pytestmark = pytest.mark.xdist_group("pipeline")
 REPO = Path(__file__).resolve().parents[2]
 
 

@@ -70,8 +70,9 @@ def caption(collection: Collection, all_rows: list[Row]) -> str:
         )
     if any(row.values("floor_bpb") for row in all_rows):
         parts.append(
-            "Floor: the exact entropy of the planted language. F1: boundaries against the planted "
-            f"truth, {_tolerance(all_rows)} / exact."
+            "Floor: the exact entropy rate of the planted language; where a document's first words "
+            "have no past, even the true model needs more (true_model_bpb in the csv). F1: "
+            f"boundaries against the planted truth, {_tolerance(all_rows)} / exact."
         )
     parts.append(
         "Mid-usage: how much BPB rises when the token level's output is zeroed; a row near 0 "

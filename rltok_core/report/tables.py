@@ -58,6 +58,7 @@ def csv_values(row: Row, comparison: Comparison | None) -> dict[str, object]:
         "variant": row.variant,
         "whitespace_chance": row.boundary_mean("whitespace_chance"),
         "gap_bpb": row.mean("gap_bpb"),
+        "true_model_bpb": row.mean("true_model_bpb"),
         "difference_to_uniform": difference and difference.mean,
         "difference_low": difference and difference.low,
         "difference_high": difference and difference.high,

@@ -218,6 +218,7 @@ def made_up_evaluation(run, bpb: float | None) -> dict:
             "truth_tolerant": f1 | {"f1": 0.9} if planted else None,
         },
         "floor_bpb": 0.47 if planted else None,
+        "true_model_bpb": 0.495 if planted else None,
         "gap_bpb": value - 0.47 if planted else None,
         "positions": {
             "index": index.tolist(),

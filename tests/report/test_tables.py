@@ -48,6 +48,7 @@ def test_promised_columns_and_values(lab):
     assert (bpe["causal"], uniform["causal"]) == ("false", "true")
     assert float(bpe["difference_to_uniform"]) == pytest.approx(-0.035)
     assert (hnet["truth_f1"], hnet["truth_f1_exact"], hnet["floor_bpb"]) == ("0.9", "0.7", "0.47")
+    assert hnet["true_model_bpb"] == "0.495"
     assert float(hnet["gap_bpb"]) == pytest.approx(0.18)
     assert (hnet["whitespace_share"], hnet["published_bpb"]) == ("", "")
     assert uniform["parameters"] == "123456.0"

@@ -17,11 +17,10 @@ from rltok_core.model.scans import discounted_suffix_sum
 
 
 @dataclass(frozen=True)
-class Params(PolicyParams):
-    """See configs/estimators/score_function.yaml; symbols of paper.md 4 and 5."""
+class ReturnParams(PolicyParams):
+    """What every estimator that weighs log pi by returns shares."""
 
     gamma: float
-    early_exit_reward: bool
     batch_relative: bool
     lam_pi: float
 
@@ -29,6 +28,13 @@ class Params(PolicyParams):
         super().__post_init__()
         if not 0 <= self.gamma <= 1:
             raise ValueError(f"gamma must lie in [0, 1], got {self.gamma}")
+
+
+@dataclass(frozen=True)
+class Params(ReturnParams):
+    """See configs/estimators/score_function.yaml; symbols of paper.md 4 and 5."""
+
+    early_exit_reward: bool
 
 
 class ScoreFunction(Policy):
@@ -53,9 +59,14 @@ class ScoreFunction(Policy):
             reward_BS = reward_BS - outcome.logp_early_BS.detach()
         scored_BS = outcome.batch.scored_BS
         if self.params.batch_relative:
-            count_S = scored_BS.sum(0).clamp(min=1)
-            reward_BS = reward_BS - (reward_BS * scored_BS).sum(0) / count_S
+            reward_BS = centred(reward_BS, scored_BS)
         return reward_BS * scored_BS
+
+
+def centred(reward_BS: torch.Tensor, scored_BS: torch.Tensor) -> torch.Tensor:
+    """Less the mean over the batch at each position, padding excluded."""
+    count_S = scored_BS.sum(0).clamp(min=1)
+    return reward_BS - (reward_BS * scored_BS).sum(0) / count_S
 
 
 def policy_loss(weight_BS: torch.Tensor, outcome: Outcome) -> torch.Tensor:

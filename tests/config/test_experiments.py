@@ -14,7 +14,7 @@ METHODS = {
     "uniform", "stride", "whitespace", "bpe", "bpe_causal", "score_function", "score_function_w1",
     "hnet", "pooling",
 }  # fmt: skip
-BEYOND_THE_PAPER = {"bernoulli_ste"}
+BEYOND_THE_PAPER = {"bernoulli_ste", "critic", "entropy"}
 
 
 def runs(name: str) -> list:

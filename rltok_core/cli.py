@@ -9,10 +9,11 @@ from rltok_core.errors import UserError
 COMMANDS = {
     "resolve": ("rltok_core.config.cli", "write an experiment's resolved runs as YAML"),
     "data": ("rltok_core.data.cli", "build or inspect a byte dataset"),
-    "prepare": ("rltok_core.boundaries.cli", "prepare what an estimator needs (BPE)"),
+    "prepare": ("rltok_core.boundaries.cli", "prepare what an estimator needs (BPE, entropies)"),
     "train": ("rltok_core.training.cli", "train one run, or go on with it"),
     "evaluate": ("rltok_core.evaluation.cli", "score one trained run on held-out text"),
     "report": ("rltok_core.report.cli", "tables, figures and heat maps of an experiment"),
+    "new-estimator": ("rltok_core.boundaries.new_estimator", "write a new estimator to start from"),
     "progress": ("rltok_core.report.progress", "how far an experiment is, and what remains"),
 }
 
@@ -23,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print("usage: rltok COMMAND ...   (rltok COMMAND --help)\n")
         for name, (_, text) in COMMANDS.items():
-            print(f"  {name:10s} {text}")
+            print(f"  {name:14s} {text}")
         return 0 if argv else 2
     if argv[0] not in COMMANDS:
         print(f"rltok: unknown command {argv[0]!r}; one of {', '.join(COMMANDS)}", file=sys.stderr)

@@ -1,7 +1,5 @@
 """BPE boundaries of a corpus, for `bpe` and `bpe_causal`. Declared: the summary, written last."""
 
-import re
-
 
 rule prepare_bpe:
     input:
@@ -11,11 +9,7 @@ rule prepare_bpe:
     log:
         f"{RESULTS}/logs/prepare/{{prepared}}.log",
     wildcard_constraints:
-        prepared="|".join(
-            re.escape(name)
-            for name, run in PREPARED.items()
-            if run.estimator.rules.endswith("bpe.smk")
-        ),
+        prepared=prepared_by("bpe.smk"),
     priority: 10**8
     resources:
         mem_mb=4000,

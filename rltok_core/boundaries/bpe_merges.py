@@ -23,7 +23,8 @@ import numba
 import numpy as np
 from tokenizers import Tokenizer, models, trainers
 
-NEVER = np.iinfo(np.int32).max
+from rltok_core.boundaries.preparation import NEVER
+
 # GPT-2's whitespace pre-tokenization: a space joins the word after it. For bytes \s is ASCII alone.
 PRETOKEN = re.compile(rb" ?\S+|\s+(?!\S)|\s+")
 RUN = re.compile(rb"\s+|\S+")

@@ -1,152 +1,55 @@
-"""The paper's stochastic boundary policy, trained by a score-function (REINFORCE) gradient.
+"""The paper's estimator: its policy (policy.py) trained by a score-function (REINFORCE) gradient.
 
-Policy (paper.md 4): V_i = W x_i with w outputs;
-    l_i = softcap((sum_{k<w} V_{i,k} a_{i-k} + V_{i,w}) / 16 + logit(target)),
-    a_i ~ Bernoulli(sigmoid(l_i)).
 Loss (paper.md 5): each position's reward is the log-probability that the final head gives the next
 byte, less that of the early exit, less the batch's mean; discounted returns weigh log pi(a_i).
-w = 1 is the authors' code's meaning: the current byte alone (ledger 4).
 
-Shapes: B rows, S positions, D model width, w policy outputs (the last is the bias term).
+Shapes: B rows, S positions.
 """
 
-import math
 from dataclasses import dataclass
 
-import numba
-import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
 
-from rltok_core.boundaries.contract import Estimator, LossTerm, Outcome, Proposal, forced_BS
-from rltok_core.data.batch import Batch
+from rltok_core.boundaries.contract import LossTerm, Outcome
+from rltok_core.boundaries.policy import Policy, PolicyParams
 from rltok_core.model.scans import discounted_suffix_sum
 
 
-@numba.njit(cache=True)
-def _scan(v_BSw, u_BS, forced_BS, length_B, prior, cap, a_BS):
-    """Draw a_BS position by position: each logit needs the w - 1 boundaries before it."""
-    n_rows, _, width = v_BSw.shape
-    for row in range(n_rows):
-        for i in range(length_B[row]):
-            if forced_BS[row, i]:
-                a_BS[row, i] = True
-                continue
-            z = v_BSw[row, i, width - 1]
-            for k in range(1, min(width, i + 1)):
-                if a_BS[row, i - k]:
-                    z += v_BSw[row, i, k - 1]
-            z += prior
-            if cap > 0:
-                z = cap * np.tanh(z / cap)
-            a_BS[row, i] = u_BS[row, i] < np.float32(1.0) / (np.float32(1.0) + np.exp(-z))
-
-
-def sample_boundaries(
-    v_BSw: torch.Tensor,
-    u_BS: torch.Tensor,
-    forced: torch.Tensor,
-    length_B: torch.Tensor,
-    prior: float,
-    cap: float,
-) -> torch.Tensor:
-    """Sample a_BS (bool) from the windowed policy with the given uniforms.
-
-    A compiled scan on the host, O(B S w): on a GPU the outputs travel there and back, which is
-    the step's one synchronisation (16 MB at the paper's 128 x 4096 x 8).
-
-    Args:
-        v_BSw: scaled policy outputs V / 16; column k - 1 multiplies a_{i-k}, the last is the bias.
-        u_BS: uniforms in [0, 1).
-        forced: bool, positions whose boundary is 1 whatever the policy says.
-        length_B: valid positions of a row; a_BS is False beyond them.
-        prior: added to every logit; cap: soft cap of the logits, 0 for none.
-    """
-    a_BS = torch.zeros(u_BS.shape, dtype=torch.bool)
-    host = [t.detach().cpu() for t in (v_BSw.float(), u_BS, forced, length_B)]
-    _scan(*(t.numpy() for t in host), np.float32(prior), np.float32(cap), a_BS.numpy())
-    return a_BS.to(u_BS.device)
-
-
 @dataclass(frozen=True)
-class Params:
-    """See configs/estimators/score_function.yaml; symbols of paper.md 4 and 5."""
+class ReturnParams(PolicyParams):
+    """What every estimator that weighs log pi by returns shares."""
 
-    window: int
     gamma: float
-    early_exit_reward: bool
     batch_relative: bool
     lam_pi: float
-    lam_target: float
-    softcap: float
-    logit_scale: float
-    softcap_in_evaluation: bool
 
     def __post_init__(self):
-        if self.window < 1:
-            raise ValueError(f"window must be at least 1, got {self.window}")
+        super().__post_init__()
         if not 0 <= self.gamma <= 1:
             raise ValueError(f"gamma must lie in [0, 1], got {self.gamma}")
 
 
-class ScoreFunction(Estimator):
+@dataclass(frozen=True)
+class Params(ReturnParams):
+    """See configs/estimators/score_function.yaml; symbols of paper.md 4 and 5."""
+
+    early_exit_reward: bool
+
+
+class ScoreFunction(Policy):
     """Dauncey & Wattenhofer's policy and estimator (paper.md 4, 5)."""
 
-    learned = True
-
     def __init__(self, params: dict, d_model: int, target_rate: float, seq_len: int):
-        super().__init__(params, d_model, target_rate, seq_len)
-        self.params = Params(**params)
-        self.policy = nn.Linear(d_model, int(self.params.window), bias=False)
-
-    def _cap(self) -> float:
-        on = self.training or self.params.softcap_in_evaluation
-        return self.params.softcap if on else 0.0
-
-    def propose(self, x_BSD: torch.Tensor, batch: Batch, target_rate: float) -> Proposal:
-        """Sample boundaries, then every logit in one vectorised pass that carries the gradient."""
-        width = self.policy.out_features
-        with torch.autocast(x_BSD.device.type, enabled=False):
-            # at least float32: a bf16 logit would quantise the probabilities
-            wide_BSD = x_BSD.to(torch.promote_types(x_BSD.dtype, torch.float32))
-            v_BSw = self.policy(wide_BSD) / self.params.logit_scale
-        rate = min(max(target_rate, 1e-4), 1 - 1e-3)
-        prior_logit = math.log(rate / (1 - rate)) + self.rate_bias
-        forced, cap = forced_BS(batch), self._cap()
-        u_BS = batch.stream.uniform(batch.ids_BS.shape[1])
-        if width == 1:
-            logit_BS = _capped(v_BSw[..., 0] + prior_logit, cap)
-            a_BS = ((u_BS < torch.sigmoid(logit_BS.detach())) | forced) & batch.valid_BS
-        else:
-            a_BS = sample_boundaries(v_BSw, u_BS, forced, batch.length_B, float(prior_logit), cap)
-            # history_BSw[..., k - 1] = a_{i-k}, zero before the row's start; last column: bias
-            history_BSw = F.pad(a_BS.to(v_BSw.dtype), (width - 1, 0)).unfold(1, width, 1)
-            history_BSw = torch.cat(
-                [history_BSw[..., :-1].flip(-1), torch.ones_like(v_BSw[..., :1])], dim=-1
-            )
-            logit_BS = _capped((v_BSw * history_BSw).sum(-1) + prior_logit, cap)
-        free_BS = batch.valid_BS & ~forced
-        prob_BS = torch.where(free_BS, torch.sigmoid(logit_BS), a_BS.to(logit_BS.dtype))
-        return Proposal(a_BS, prob_BS, free_BS, logit_BS)
+        super().__init__(Params(**params), d_model, target_rate, seq_len)
 
     def losses(self, outcome: Outcome) -> dict[str, LossTerm]:
         """L_pi and L_target of paper.md 5."""
-        proposal, batch = outcome.proposal, outcome.batch
-        valid_BS, free_BS = batch.valid_BS, proposal.free_BS
         return_BS = discounted_suffix_sum(self.reward(outcome), self.params.gamma)
-        # log pi(a): softplus form, exact for any logit; forced positions were not drawn
-        sign_BS = 1.0 - 2.0 * proposal.boundary_BS.to(proposal.logit_BS.dtype)
-        logpi_BS = -F.softplus(sign_BS * proposal.logit_BS) * free_BS
-        policy = -(return_BS * logpi_BS).sum() / valid_BS.sum()
-        mean_logit = (proposal.logit_BS * free_BS).sum() / free_BS.sum().clamp(min=1)
-        # forced ends count as probability 1, so that the REALISED rate meets the target
-        mean_prob = proposal.prob_BS.detach().sum() / valid_BS.sum()
+        policy = policy_loss(return_BS, outcome)
         return {
             "policy": LossTerm(self.params.lam_pi, policy),
-            "target": LossTerm(
-                self.params.lam_target, mean_logit * (mean_prob - outcome.target_rate)
-            ),
+            "target": self.target_term(outcome),
         }
 
     def reward(self, outcome: Outcome) -> torch.Tensor:
@@ -156,11 +59,20 @@ class ScoreFunction(Estimator):
             reward_BS = reward_BS - outcome.logp_early_BS.detach()
         scored_BS = outcome.batch.scored_BS
         if self.params.batch_relative:
-            count_S = scored_BS.sum(0).clamp(min=1)
-            reward_BS = reward_BS - (reward_BS * scored_BS).sum(0) / count_S
+            reward_BS = centred(reward_BS, scored_BS)
         return reward_BS * scored_BS
 
 
-def _capped(z: torch.Tensor, cap: float) -> torch.Tensor:
-    """softcap_c(z) = c tanh(z / c); unchanged for c = 0."""
-    return cap * torch.tanh(z / cap) if cap > 0 else z
+def centred(reward_BS: torch.Tensor, scored_BS: torch.Tensor) -> torch.Tensor:
+    """Less the mean over the batch at each position, padding excluded."""
+    count_S = scored_BS.sum(0).clamp(min=1)
+    return reward_BS - (reward_BS * scored_BS).sum(0) / count_S
+
+
+def policy_loss(weight_BS: torch.Tensor, outcome: Outcome) -> torch.Tensor:
+    """-mean over all positions of weight_BS log pi(a_i | ...): weight_BS carries no gradient."""
+    proposal = outcome.proposal
+    # log pi(a): softplus form, exact for any logit; forced positions were not drawn
+    sign_BS = 1.0 - 2.0 * proposal.boundary_BS.to(proposal.logit_BS.dtype)
+    logpi_BS = -F.softplus(sign_BS * proposal.logit_BS) * proposal.free_BS
+    return -(weight_BS * logpi_BS).sum() / outcome.batch.valid_BS.sum()

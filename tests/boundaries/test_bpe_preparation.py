@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltok_core.boundaries import bpe_preparation
+from rltok_core.boundaries import preparation
 from rltok_core.boundaries.bpe_merges import PRETOKEN, boundary_ranks, train_merges
-from rltok_core.boundaries.bpe_preparation import prepare, rates, sample_documents, write_hints
+from rltok_core.boundaries.bpe_preparation import prepare
+from rltok_core.boundaries.preparation import rates, sample_documents, write_hints
 from rltok_core.cli import main
 from rltok_core.config.experiment import load_experiment, write_run
 from rltok_core.data.store import ByteStore
@@ -122,9 +123,13 @@ def test_chunks_of_documents_make_no_difference(data, tmp_path, monkeypatch):
     store = ByteStore.open(data / "test")
     merges = train_merges(SPLITS["train"], 500)
     whole, parts = tmp_path / "whole.npy", tmp_path / "parts.npy"
-    rate = write_hints(store, merges, True, whole)
-    monkeypatch.setattr(bpe_preparation, "CHUNK_BYTES", 3)
-    assert write_hints(store, merges, True, parts) == rate
+
+    def decide(documents):
+        return boundary_ranks(merges, documents, causal=True) >= len(merges)
+
+    rate = write_hints(store, decide, whole)
+    monkeypatch.setattr(preparation, "CHUNK_BYTES", 3)
+    assert write_hints(store, decide, parts) == rate
     assert np.array_equal(np.load(whole), np.load(parts))
 
 
@@ -159,6 +164,6 @@ def test_faults_are_one_message(data, tmp_path, capsys):
         assert message in error and error.count("\n") == 1
     (data / "train" / "bytes.bin").write_bytes(b"")
     np.save(data / "train" / "offsets.npy", np.zeros(1, np.int64))
-    with pytest.raises(UserError, match="no bytes to train"):
+    with pytest.raises(UserError, match="no bytes to train on"):
         prepare(data, tmp_path / "o", PARAMS, 0.25, causal=False)
     assert not (tmp_path / "o").exists()

@@ -1,10 +1,13 @@
 """What every estimator promises (design.md 3): run on each YAML in configs/estimators by itself.
 
+And on those of the folders in the environment variable RLTOK_PLUGINS (separated as in PATH).
+
 Shapes: B rows, S positions, T tokens, D model width.
 """
 
 import dataclasses
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +25,10 @@ from rltok_core.data.vocabulary import BOS, N_SPECIAL, PAD
 from rltok_core.model.unet import UNet, target_logp
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-NAMES = sorted(path.stem for path in (CONFIGS / "estimators").glob("*.yaml"))
+PLUGINS = [folder for folder in os.environ.get("RLTOK_PLUGINS", "").split(os.pathsep) if folder]
+FOLDERS = [CONFIGS / "estimators", *map(Path, PLUGINS)]
+FILES = {path.stem: path for folder in FOLDERS for path in folder.glob("*.yaml")}
+NAMES = sorted(FILES)
 MODEL = ModelConfig(size="test", d_model=16, n_heads=2, n_down=1, n_mid=1, n_up=1, window=4)
 RATE, S = 0.2, 64
 # words of several lengths, so that BPE and whitespace have something to find
@@ -38,7 +44,7 @@ DOCUMENTS = [text(S - 1, 0), text(40, 1), text(1, 2), b"\x00", text(S - 1, 3)]
 
 
 def configuration(name):
-    return load_estimator(EstimatorEntry(name=name), CONFIGS)
+    return load_estimator(EstimatorEntry(name=name), CONFIGS, PLUGINS)
 
 
 def build(name, seed=0):
@@ -124,7 +130,7 @@ def test_the_methods_of_the_paper_are_there():
 
 @each
 def test_the_yaml_names_every_parameter_and_no_other(name):
-    values = read_yaml(CONFIGS / "estimators" / f"{name}.yaml").get("params", {})
+    values = read_yaml(FILES[name]).get("params", {})
     params = getattr(build(name).estimator, "params", None)
     assert values == ({} if params is None else dataclasses.asdict(params))
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from rltok_core.boundaries.contract import Outcome, forced_BS
-from rltok_core.boundaries.score_function import ScoreFunction, sample_boundaries
+from rltok_core.boundaries.policy import sample_boundaries
+from rltok_core.boundaries.score_function import ScoreFunction
 from rltok_core.config.schema import ModelConfig
 from rltok_core.config.strict import read_yaml
 from rltok_core.data.batch import Batch

@@ -1,0 +1,141 @@
+"""The paper's stochastic boundary policy (paper.md 4), for every estimator that trains it.
+
+V_i = W x_i with w outputs;
+    l_i = softcap((sum_{k<w} V_{i,k} a_{i-k} + V_{i,w}) / 16 + logit(target)),
+    a_i ~ Bernoulli(sigmoid(l_i)).
+w = 1 is the authors' code's meaning: the current byte alone (ledger 4). How W learns is a
+subclass's matter (score_function.py, bernoulli_ste.py); the pressure on the rate is the same.
+
+Shapes: B rows, S positions, D model width, w policy outputs (the last is the bias term).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from rltok_core.boundaries.contract import Estimator, LossTerm, Outcome, Proposal, forced_BS
+from rltok_core.data.batch import Batch
+
+
+@numba.njit(cache=True)
+def _scan(v_BSw, u_BS, forced_BS, length_B, prior, cap, a_BS):
+    """Draw a_BS position by position: each logit needs the w - 1 boundaries before it."""
+    n_rows, _, width = v_BSw.shape
+    for row in range(n_rows):
+        for i in range(length_B[row]):
+            if forced_BS[row, i]:
+                a_BS[row, i] = True
+                continue
+            z = v_BSw[row, i, width - 1]
+            for k in range(1, min(width, i + 1)):
+                if a_BS[row, i - k]:
+                    z += v_BSw[row, i, k - 1]
+            z += prior
+            if cap > 0:
+                z = cap * np.tanh(z / cap)
+            a_BS[row, i] = u_BS[row, i] < np.float32(1.0) / (np.float32(1.0) + np.exp(-z))
+
+
+def sample_boundaries(
+    v_BSw: torch.Tensor,
+    u_BS: torch.Tensor,
+    forced: torch.Tensor,
+    length_B: torch.Tensor,
+    prior: float,
+    cap: float,
+) -> torch.Tensor:
+    """Sample a_BS (bool) from the windowed policy with the given uniforms.
+
+    A compiled scan on the host, O(B S w): on a GPU the outputs travel there and back, which is
+    the step's one synchronisation (16 MB at the paper's 128 x 4096 x 8).
+
+    Args:
+        v_BSw: scaled policy outputs V / 16; column k - 1 multiplies a_{i-k}, the last is the bias.
+        u_BS: uniforms in [0, 1).
+        forced: bool, positions whose boundary is 1 whatever the policy says.
+        length_B: valid positions of a row; a_BS is False beyond them.
+        prior: added to every logit; cap: soft cap of the logits, 0 for none.
+    """
+    a_BS = torch.zeros(u_BS.shape, dtype=torch.bool)
+    host = [t.detach().cpu() for t in (v_BSw.float(), u_BS, forced, length_B)]
+    _scan(*(t.numpy() for t in host), np.float32(prior), np.float32(cap), a_BS.numpy())
+    return a_BS.to(u_BS.device)
+
+
+@dataclass(frozen=True)
+class PolicyParams:
+    """See configs/estimators/score_function.yaml; symbols of paper.md 4 and 5."""
+
+    window: int
+    lam_target: float
+    softcap: float
+    logit_scale: float
+    softcap_in_evaluation: bool
+
+    def __post_init__(self):
+        if self.window < 1:
+            raise ValueError(f"window must be at least 1, got {self.window}")
+
+
+class Policy(Estimator):
+    """Samples boundaries from the windowed policy; a subclass says how its weights learn.
+
+    Args:
+        params: the subclass's own, already checked.
+        d_model, target_rate, seq_len: as for every estimator.
+    """
+
+    learned = True
+
+    def __init__(self, params: PolicyParams, d_model: int, target_rate: float, seq_len: int):
+        super().__init__({}, d_model, target_rate, seq_len)
+        self.params = params
+        self.policy = nn.Linear(d_model, int(params.window), bias=False)
+
+    def _cap(self) -> float:
+        on = self.training or self.params.softcap_in_evaluation
+        return self.params.softcap if on else 0.0
+
+    def propose(self, x_BSD: torch.Tensor, batch: Batch, target_rate: float) -> Proposal:
+        """Sample boundaries, then every logit in one vectorised pass that carries the gradient."""
+        width = self.policy.out_features
+        with torch.autocast(x_BSD.device.type, enabled=False):
+            # at least float32: a bf16 logit would quantise the probabilities
+            wide_BSD = x_BSD.to(torch.promote_types(x_BSD.dtype, torch.float32))
+            v_BSw = self.policy(wide_BSD) / self.params.logit_scale
+        rate = min(max(target_rate, 1e-4), 1 - 1e-3)
+        prior_logit = math.log(rate / (1 - rate)) + self.rate_bias
+        forced, cap = forced_BS(batch), self._cap()
+        u_BS = batch.stream.uniform(batch.ids_BS.shape[1])
+        if width == 1:
+            logit_BS = _capped(v_BSw[..., 0] + prior_logit, cap)
+            a_BS = ((u_BS < torch.sigmoid(logit_BS.detach())) | forced) & batch.valid_BS
+        else:
+            a_BS = sample_boundaries(v_BSw, u_BS, forced, batch.length_B, float(prior_logit), cap)
+            # history_BSw[..., k - 1] = a_{i-k}, zero before the row's start; last column: bias
+            history_BSw = F.pad(a_BS.to(v_BSw.dtype), (width - 1, 0)).unfold(1, width, 1)
+            history_BSw = torch.cat(
+                [history_BSw[..., :-1].flip(-1), torch.ones_like(v_BSw[..., :1])], dim=-1
+            )
+            logit_BS = _capped((v_BSw * history_BSw).sum(-1) + prior_logit, cap)
+        free_BS = batch.valid_BS & ~forced
+        prob_BS = torch.where(free_BS, torch.sigmoid(logit_BS), a_BS.to(logit_BS.dtype))
+        return Proposal(a_BS, prob_BS, free_BS, logit_BS)
+
+    def target_term(self, outcome: Outcome) -> LossTerm:
+        """L_target of paper.md 5: mean(l) x detach(mean(p) - target), a push on the logits."""
+        proposal, free_BS = outcome.proposal, outcome.proposal.free_BS
+        mean_logit = (proposal.logit_BS * free_BS).sum() / free_BS.sum().clamp(min=1)
+        # forced ends count as probability 1, so that the REALISED rate meets the target
+        mean_prob = proposal.prob_BS.detach().sum() / outcome.batch.valid_BS.sum()
+        return LossTerm(self.params.lam_target, mean_logit * (mean_prob - outcome.target_rate))
+
+
+def _capped(z: torch.Tensor, cap: float) -> torch.Tensor:
+    """softcap_c(z) = c tanh(z / c); unchanged for c = 0."""
+    return cap * torch.tanh(z / cap) if cap > 0 else z

@@ -13,6 +13,7 @@ COMMANDS = {
     "train": ("rltok_core.training.cli", "train one run, or go on with it"),
     "evaluate": ("rltok_core.evaluation.cli", "score one trained run on held-out text"),
     "report": ("rltok_core.report.cli", "tables, figures and heat maps of an experiment"),
+    "gradlab": ("rltok_core.gradlab.cli", "exact bias and variance of every gradient estimate"),
     "progress": ("rltok_core.report.progress", "how far an experiment is, and what remains"),
 }
 

@@ -6,7 +6,8 @@ its own policy, and
 With both ends forced a row has M = 2^(S - 2) boundary sequences, so that J, its gradient and the
 moments of any estimate of it are finite sums. exact_gradient() is autograd of the enumerated J,
 with every straight-through path cut (what an estimator adds to the backward pass is no part of
-J's gradient); by_finite_differences() is the same without any backward pass.
+J's gradient). Where real and straight-through paths can't be told apart, through_probabilities()
+does without a backward pass through the network.
 
 per_sequence_gradients() finds the gradients of all M sequences in one backward pass: each row of
 the batch is given weights of its own (PerRow), whose gradients are then the rows'.
@@ -48,14 +49,15 @@ class FixedStream(RandomStream):
 
 def all_sequences(length: int) -> torch.Tensor:
     """bool (2^(length - 2), length): every boundary sequence with both ends forced."""
-    inner = torch.cartesian_prod(*[torch.tensor([False, True])] * (length - 2))
-    return F.pad(inner.view(-1, length - 2), (1, 1), value=True)
+    place = torch.arange(length - 3, -1, -1)
+    inner = torch.arange(2 ** (length - 2))[:, None] >> place & 1
+    return F.pad(inner.bool(), (1, 1), value=True)
 
 
 def batch_of(ids_BS: torch.Tensor, a_BS: torch.Tensor, u_BS: torch.Tensor | None = None) -> Batch:
     """A batch of whole rows whose stream draws the boundaries a_BS (or is u_BS)."""
     if u_BS is None:
-        u_BS = torch.where(a_BS, 0.0, U_NONE).double()
+        u_BS = torch.where(a_BS, 0.0, U_NONE)
     ids_BS = ids_BS.expand(len(a_BS), -1)
     return Batch(ids_BS, torch.full((len(a_BS),), ids_BS.shape[1]), FixedStream(u_BS))
 
@@ -65,33 +67,37 @@ class Watched(nn.Module):
 
     Args:
         cut: hand on the proposal without gradient, so that no straight-through path is left.
-        impose_BS: boundaries to put in the place of the estimator's own.
+        impose: (boundary_BS, prob_BS) to put in the place of the estimator's own.
     """
 
-    def __init__(self, inner: Estimator, cut: bool = False, impose_BS: torch.Tensor | None = None):
+    def __init__(self, inner: Estimator, cut: bool = False, impose: tuple | None = None):
         super().__init__()
-        self.inner, self.cut, self.impose_BS = inner, cut, impose_BS
+        self.inner, self.cut, self.impose = inner, cut, impose
         self.learned = False  # the open phase of a curriculum has no place here
         self.proposal: Proposal | None = None
 
     def propose(self, x_BSD, batch, target_rate):
         self.proposal = self.inner.propose(x_BSD, batch, target_rate)
-        if self.impose_BS is not None:
-            self.proposal = replace(self.proposal, boundary_BS=self.impose_BS)
-        if not self.cut:
-            return self.proposal
-        return replace(
-            self.proposal,
-            prob_BS=self.proposal.prob_BS.detach(),
-            logit_BS=None if self.proposal.logit_BS is None else self.proposal.logit_BS.detach(),
-            extra={name: value.detach() for name, value in self.proposal.extra.items()},
-        )
+        if self.impose is not None:
+            boundary_BS, prob_BS = self.impose
+            self.proposal = replace(self.proposal, boundary_BS=boundary_BS, prob_BS=prob_BS)
+        return without_gradient(self.proposal) if self.cut else self.proposal
 
     def to_tokens(self, x_BSD, proposal):
         return self.inner.to_tokens(x_BSD, proposal)
 
     def to_bytes(self, y_BTD, tokens, proposal):
         return self.inner.to_bytes(y_BTD, tokens, proposal)
+
+
+def without_gradient(proposal: Proposal) -> Proposal:
+    """The same numbers, detached."""
+    return replace(
+        proposal,
+        prob_BS=proposal.prob_BS.detach(),
+        logit_BS=None if proposal.logit_BS is None else proposal.logit_BS.detach(),
+        extra={name: value.detach() for name, value in proposal.extra.items()},
+    )
 
 
 @contextlib.contextmanager
@@ -121,31 +127,27 @@ def _forward(model: UNet, batch: Batch, rate: float, **how) -> tuple[Outcome, Pr
 def outcome_of(model: UNet, batch: Batch, rate: float, a_BS: torch.Tensor) -> Outcome:
     """The U-Net on a batch made by batch_of. Raises NotEnumerable if it draws other boundaries."""
     outcome, proposal = _forward(model, batch, rate)
-    if not torch.equal(proposal.boundary_BS, a_BS):
-        raise NotEnumerable("its boundaries don't follow its stream position by position")
+    _require(proposal.boundary_BS, a_BS)
     return outcome
 
 
-def expected_loss(
-    model: UNet, ids_BS: torch.Tensor, rate: float, impose: bool = False
-) -> torch.Tensor:
+def _require(drawn_BS: torch.Tensor, a_BS: torch.Tensor) -> None:
+    if not torch.equal(drawn_BS, a_BS):
+        raise NotEnumerable("its boundaries don't follow its stream position by position")
+
+
+def expected_loss(model: UNet, ids_BS: torch.Tensor, rate: float) -> torch.Tensor:
     """J of a batch of whole rows, with its exact gradient; nats a position.
 
-    Args:
-        impose: put the boundaries in the estimator's place, with prob_BS as their probabilities:
-            the stochastic twin of a deterministic estimator. Its value is right, its autograd
-            isn't (real and straight-through paths can't be told apart): differentiate it by
-            by_finite_differences.
+    Raises:
+        NotEnumerable: the estimator isn't stochastic, or not position by position.
     """
     a_MS = all_sequences(ids_BS.shape[1])
     total = 0.0
     for ids_S in ids_BS:
-        batch = batch_of(ids_S, a_MS)
-        how = {"impose_BS": a_MS} if impose else {"cut": True}
-        outcome, proposal = _forward(model, batch, rate, **how)
-        if not torch.equal(proposal.boundary_BS, a_MS):
-            raise NotEnumerable("its boundaries don't follow its stream position by position")
-        total = total - (log_probability(proposal).exp() * outcome.logp_BS.sum(1)).sum()
+        outcome, proposal = _forward(model, batch_of(ids_S, a_MS), rate, cut=True)
+        _require(proposal.boundary_BS, a_MS)
+        total = total - log_probability(proposal).exp() @ outcome.logp_BS.sum(1)
     return total / ids_BS.numel()
 
 
@@ -171,20 +173,45 @@ def exact_gradient(model: UNet, ids_BS: torch.Tensor, rate: float) -> torch.Tens
     return torch.stack(rows)
 
 
-@torch.no_grad()
-def by_finite_differences(value, parameters: list[nn.Parameter], step: float = 1e-5):
-    """(P): central differences of value() -> scalar, one parameter at a time."""
-    gradient = []
-    for parameter in parameters:
-        entries = parameter.view(-1)
-        for i in range(len(entries)):
-            before = entries[i].item()
-            entries[i] = before + step
-            above = float(value())
-            entries[i] = before - step
-            gradient.append((above - float(value())) / (2 * step))
-            entries[i] = before
-    return torch.tensor(gradient, dtype=torch.float64)
+def through_probabilities(
+    model: UNet, ids_BS: torch.Tensor, rate: float, twin: bool, step: float = 1e-5
+) -> torch.Tensor:
+    """(P): a gradient of a deterministic estimator's problem on the estimator's own parameters.
+
+    No backward pass goes through the network, where real and straight-through paths can't be told
+    apart: the loss is differentiated by each free probability p_i by central differences, and
+    p_i by the parameters by autograd. Zero for all other parameters.
+
+    Args:
+        twin: False: of the estimator's own loss, with its boundaries held where they are (they
+            jump on a set of measure zero). True: of J, if its boundaries were drawn with p.
+    """
+    own = {id(p) for p in model.estimator.parameters()}
+    length = ids_BS.shape[1]
+    gradients = torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64)
+    for ids_S in ids_BS:
+        proposal = _forward(model, batch_of(ids_S, torch.ones(1, length) > 0), rate)[1]
+        a_MS = all_sequences(length) if twin else proposal.boundary_BS
+        prob_S = proposal.prob_BS[0]
+
+        @torch.no_grad()
+        def value(shift_S, a_MS=a_MS, prob_S=prob_S, ids_S=ids_S):
+            prob_MS = (prob_S + shift_S).expand(len(a_MS), -1)
+            batch = batch_of(ids_S, a_MS)
+            outcome, given = _forward(model, batch, rate, impose=(a_MS, prob_MS))
+            nats_M = -outcome.logp_BS.sum(1)
+            return (log_probability(given).exp() @ nats_M if twin else nats_M.sum()) / length
+
+        slope_S = torch.zeros(length, dtype=torch.float64)
+        for i in proposal.free_BS[0].nonzero().flatten().tolist():
+            shift_S = torch.zeros(length, dtype=torch.float64)
+            shift_S[i] = step
+            slope_S[i] = (value(shift_S) - value(-shift_S)) / (2 * step)
+        parameters = list(model.parameters())
+        found = torch.autograd.grad(prob_S @ slope_S, parameters, allow_unused=True)
+        found = [g if id(p) in own else None for p, g in zip(parameters, found, strict=True)]
+        gradients += flat(parameters, found) / len(ids_BS)
+    return gradients
 
 
 class PerRow(TorchFunctionMode):
@@ -279,26 +306,16 @@ def per_sequence_gradients(
         if logits:
             logit_SM = (outcome.proposal.logit_BS * outcome.proposal.free_BS).T
             logit_MSP = torch.stack([gradient_of(logit_M.sum()) for logit_M in logit_SM], 1)
-    return Sequences(
-        detached(outcome),
-        log_probability(outcome.proposal).exp().detach(),
-        loss_MP,
-        path_MP,
-        logit_MSP,
-    )
-
-
-def detached(outcome: Outcome) -> Outcome:
-    """The same numbers without gradient."""
-    proposal = outcome.proposal
-    return replace(
+    outcome = replace(
         outcome,
         logp_BS=outcome.logp_BS.detach(),
         logp_early_BS=outcome.logp_early_BS.detach(),
-        proposal=replace(
-            proposal,
-            prob_BS=proposal.prob_BS.detach(),
-            logit_BS=None if proposal.logit_BS is None else proposal.logit_BS.detach(),
-            extra={name: value.detach() for name, value in proposal.extra.items()},
-        ),
+        proposal=without_gradient(outcome.proposal),
+    )
+    return Sequences(
+        outcome,
+        log_probability(outcome.proposal).exp(),
+        loss_MP,
+        path_MP,
+        logit_MSP,
     )

@@ -19,15 +19,17 @@ from rltok_core.gradlab.tables import answer, caption, csv_text, markdown
 from rltok_core.report.style import RC, plt, save
 
 
+def say(message: str) -> None:
+    print(f"rltok gradlab: {message}", file=sys.stderr, flush=True)
+
+
 def write(lab: GradlabConfig, configs: Path, out: Path) -> list[Path]:
     """Measure and write; returns the paths.
 
     Args:
         configs: the folder that holds estimators/.
     """
-    rows, left_out = run(
-        lab, configs, lambda text: print(f"rltok gradlab: {text}", file=sys.stderr)
-    )
+    rows, left_out = run(lab, configs, say)
     words = answer(rows)
     out.mkdir(parents=True, exist_ok=True)
     texts = {

@@ -5,9 +5,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from rltok_core.gradlab.lab import OWN
-from rltok_core.gradlab.tables import PAPER, PLAIN, largest_batch
+from rltok_core.gradlab.tables import PLAIN, largest_batch
 from rltok_core.report.style import INK, SOFT, MethodStyle, legend_below, method_styles, panels
 
+FARTHEST = 2.0  # bias: what is farther off is marked at the edge
 TITLES = {"init": "At initialisation", "trained": "After a short training"}
 
 
@@ -20,38 +21,42 @@ def bias_variance(rows: list[dict]) -> Figure:
     figure, axes = panels(len(sets), 3.5, sharey=True)
     positive = [r["rel_variance"] for r in shown if r["rel_variance"] > 0]
     floor = min(positive) / 6
+    swept = [name for name in names if any(r["gamma"] is not None for r in _of(shown, name))]
     for ax, params in zip(axes[0], sets, strict=True):
         ax.set_yscale("log")
         for name in names:
-            own = [r for r in shown if r["estimator"] == name and r["params"] == params]
+            own = [r for r in _of(shown, name) if r["params"] == params]
             if own and own[0]["gamma"] is None:
                 _point(ax, own[0], styles[name], floor)
-            else:
-                _paths(ax, own, styles[name])
+            elif own:
+                _paths(ax, own, styles[name], named=name == swept[0])
         ax.axvline(0, color=INK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
         ax.annotate(
             "unbiased", (0, 1), xycoords=("data", "axes fraction"), xytext=(2, -2),
             textcoords="offset points", va="top", fontsize=6.5, color=SOFT,
         )  # fmt: skip
         ax.axvline(1, color=SOFT, linewidth=0.6, linestyle=(0, (1, 2)), zorder=1)
-        ax.set_ylim(bottom=floor / 1.5)
-        ax.set_xlim(left=-0.06)
+        ax.set_ylim(floor / 1.5, 4 * max(positive))
+        ax.set_xlim(-0.06, FARTHEST)
         ax.set_title(TITLES.get(params, params))
-        ax.set_xlabel("bias: distance of the mean gradient / length of the exact one")
-    axes[0, 0].set_ylabel("variance / squared length of the exact gradient")
+        ax.set_xlabel("bias, in lengths of the exact gradient")
+    axes[0, 0].set_ylabel("variance, in squared lengths of the exact gradient")
     legend_below(figure, _key(shown, names, styles), 3)
     return figure
 
 
-def _paths(ax: Axes, rows: list[dict], style: MethodStyle) -> None:
-    """Two lines over gamma: all baselines (filled), none (hollow); gamma at the ends of each."""
-    for settings, hollow in ((PAPER, False), (PLAIN, True)):
+def _of(rows: list[dict], name: str) -> list[dict]:
+    return [r for r in rows if r["estimator"] == name]
+
+
+def _paths(ax: Axes, rows: list[dict], style: MethodStyle, named: bool) -> None:
+    """Two lines over gamma: all baselines (filled), none (hollow); `named`: gamma at their ends."""
+    fullest = max((r["settings"] for r in rows), key=lambda text: text.count("+"))
+    for settings, face in {PLAIN: "white", fullest: style.color}.items():
         path = sorted((r for r in rows if r["settings"] == settings), key=lambda r: -r["gamma"])
-        if not path:
-            continue
-        look = style.line() | {"markerfacecolor": "white" if hollow else style.color}
+        look = style.line() | {"markerfacecolor": face}
         ax.plot([r["bias"] for r in path], [r["rel_variance"] for r in path], **look)
-        for r in (path[0], path[-1]):
+        for r in (path[0], path[-1]) if named else ():
             ax.annotate(
                 rf"$\gamma$={r['gamma']:g}", (r["bias"], r["rel_variance"]), xytext=(4, 3),
                 textcoords="offset points", fontsize=6, color=style.color,
@@ -59,20 +64,23 @@ def _paths(ax: Axes, rows: list[dict], style: MethodStyle) -> None:
 
 
 def _point(ax: Axes, row: dict, style: MethodStyle, floor: float) -> None:
-    """One marker; a deterministic estimator's is on the lower edge."""
-    look = style.line() | {"linestyle": "none", "markersize": 6}
-    ax.plot([row["bias"]], [row["rel_variance"] or floor], **look, clip_on=False)
-    note = f"cos {row['cosine']:.2f}" + ("" if row["rel_variance"] else ", no variance")
+    """One marker; without variance it is on the lower edge, beyond the axis on the right one."""
+    place = (min(row["bias"], FARTHEST), row["rel_variance"] or floor)
+    ax.plot(*place, **style.line() | {"linestyle": "none", "markersize": 6}, clip_on=False)
+    words = [f"cosine {row['cosine']:.2f}"]
+    words += [f"bias {row['bias']:.3g}"] * (row["bias"] > FARTHEST)
+    words += ["no variance"] * (not row["rel_variance"])
+    right = place[0] > 0.7 * FARTHEST
     ax.annotate(
-        note, (row["bias"], row["rel_variance"] or floor), xytext=(6, -2),
-        textcoords="offset points", fontsize=6, color=style.color,
+        ", ".join(words), place, xytext=(-6 if right else 6, 5), textcoords="offset points",
+        ha="right" if right else "left", fontsize=6, color=style.color,
     )  # fmt: skip
 
 
 def _key(rows: list[dict], names: list[str], styles: dict[str, MethodStyle]) -> list[Line2D]:
     handles = []
     for name in names:
-        swept = any(r["gamma"] is not None for r in rows if r["estimator"] == name)
+        swept = any(r["gamma"] is not None for r in _of(rows, name))
         look = styles[name].line()
         if not swept:
             handles.append(Line2D([], [], label=name, **look | {"linestyle": "none"}))

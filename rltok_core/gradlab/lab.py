@@ -91,7 +91,8 @@ class Subject:
     @property
     def rewarded(self) -> bool:
         """Terms linear in a reward: the score function and its kin."""
-        return hasattr(estimator_class(self.given), "reward") and "gamma" in self.given.params
+        reward = getattr(estimator_class(self.given), "reward", None)
+        return callable(reward) and "gamma" in self.given.params
 
     @property
     def samples(self) -> int:
@@ -205,14 +206,33 @@ class Bench:
         except NotEnumerable:
             self._deterministic()
             return self.rows
-        draws = self._draws(self.ids_BS[0])
+        draws = self._draws(self.model, self.ids_BS[0])
         if not moments.is_separate(self.model, self.ids_BS[0], self.rate, draws[0]):
-            self._joint()
+            self._joint(self.model, "")
         elif self.subject.rewarded:
             self._rewarded()
         else:
             self._separate()
+            if "batch_relative" in self.subject.given.params:
+                config = self.subject.config(batch_relative=True)
+                self._joint(self.subject.model(config, self.weights), "batch_relative")
         return self.rows
+
+    def _cases(self) -> list[dict]:
+        """Every setting of gamma and of the switches that the estimator has, batch_relative off."""
+        params = self.subject.given.params
+        sweeps = {"gamma": self.lab.gammas} | {
+            name: (True, False) for name in self.lab.switches if name != "batch_relative"
+        }
+        names = [name for name in sweeps if name in params]
+        values = itertools.product(*(sweeps[name] for name in names))
+        return [dict(zip(names, each, strict=True)) for each in values]
+
+    @staticmethod
+    def _words(case: dict, baseline: bool = False) -> str:
+        """What is switched on, for the table."""
+        on = [name for name, value in case.items() if value is True]
+        return " + ".join(on + ["batch_relative"] * baseline) or "none"
 
     def _add(self, found: Moments, exact_P: torch.Tensor, scope: str, exact: str, **columns):
         defaults = {
@@ -230,13 +250,8 @@ class Bench:
 
     def _rewarded(self) -> None:
         """Sweep gamma, switches and batch sizes from one set of gradients a row."""
-        params = self.subject.given.params
-        others = [s for s in self.lab.switches if s in params and s != "batch_relative"]
-        baselines = [True, False] if "batch_relative" in params else [False]
-        cases = [
-            dict(zip(("gamma", *others), values, strict=True))
-            for values in itertools.product(self.lab.gammas, *[(True, False)] * len(others))
-        ]
+        cases = self._cases()
+        baselines = [True, False] if "batch_relative" in self.subject.given.params else [False]
         configs = [self.subject.config(batch_relative=False, **case) for case in cases]
         variants = [self.subject.model(config, self.weights).estimator for config in configs]
         tables: dict[tuple[int, str], list[moments.Rewarded]] = {}
@@ -250,60 +265,64 @@ class Bench:
                     row = moments.rewarded_row(found, T_MKP, reward_MK, columns)
                     tables.setdefault((place, scope), []).append(row)
         for (place, scope), rows in tables.items():
-            case = cases[place]
             for batch, baseline in itertools.product(self.lab.batches, baselines):
-                on = [s for s in others if case[s]] + ["batch_relative"] * baseline
                 self._add(
                     moments.centred(rows[:batch], baseline),
                     self.exact_BP[:batch].mean(0)[self.scopes[scope]],
                     scope,
                     ALGEBRA if baseline else ENUMERATED,
-                    gamma=case["gamma"],
+                    gamma=cases[place]["gamma"],
                     batch=batch,
-                    settings=" + ".join(on) or "none",
+                    settings=self._words(cases[place], baseline),
                 )
 
-    def _draws(self, ids_S: torch.Tensor) -> list[Sequences]:
+    def _draws(self, model: UNet, ids_S: torch.Tensor) -> list[Sequences]:
         """One Sequences, or several if the gradient depends on more noise than the boundaries."""
-        first = per_sequence_gradients(self.model, ids_S, self.rate)
-        generator = torch.Generator().manual_seed(self.lab.seed)
+        first = per_sequence_gradients(model, ids_S, self.rate)
+        a_MS, p_MS = all_sequences(len(ids_S)), first.outcome.proposal.prob_BS
 
-        def drawn():
-            a_MS = all_sequences(len(ids_S))
-            p_MS = first.outcome.proposal.prob_BS
-            v_MS = torch.rand(p_MS.shape, generator=generator, dtype=torch.float64)
-            # uniform, given the boundaries: u < p exactly at a boundary
+        def given(v_MS):
+            """Gradients with the numbers that are v_MS of the way through what draws a_MS."""
             u_MS = torch.where(a_MS, p_MS * v_MS, p_MS + (1 - p_MS) * v_MS)
-            return per_sequence_gradients(self.model, ids_S, self.rate, u_MS)
+            return per_sequence_gradients(model, ids_S, self.rate, u_MS.to(v_MS.dtype))
 
-        second = drawn()
-        if (first.loss_MP - second.loss_MP).abs().max() < moments.TOLERANCE:
+        middle = given(torch.full(p_MS.shape, 0.5))
+        if (first.loss_MP - middle.loss_MP).abs().max() < moments.TOLERANCE:
             return [first]
-        return [second, *(drawn() for _ in range(self.lab.noise_samples - 1))]
+        generator = torch.Generator().manual_seed(self.lab.seed)
+        return [
+            given(torch.rand(p_MS.shape, generator=generator, dtype=torch.float64))
+            for _ in range(self.lab.noise_samples)
+        ]
 
     def _separate(self) -> None:
-        tables: dict[str, list[moments.Separate]] = {scope: [] for scope in self.scopes}
-        for ids_S in self.ids_BS:
-            draws = self._draws(ids_S)
-            for scope, columns in self.scopes.items():
-                tables[scope].append(moments.separate_row(draws, columns))
-        sampled = f"; {len(draws)} draws of the noise for each" if len(draws) > 1 else ""
-        for scope, batch in itertools.product(self.scopes, self.lab.batches):
-            self._add(
-                moments.separate(tables[scope][:batch]),
-                self.exact_BP[:batch].mean(0)[self.scopes[scope]],
-                scope,
-                ENUMERATED + sampled,
-                batch=batch,
-            )
+        for case in self._cases():
+            config = self.subject.config(batch_relative=False, **case)
+            model = self.subject.model(config, self.weights)
+            rows: dict[str, list[moments.Separate]] = {scope: [] for scope in self.scopes}
+            for ids_S in self.ids_BS:
+                draws = self._draws(model, ids_S)
+                for scope, columns in self.scopes.items():
+                    rows[scope].append(moments.separate_row(draws, columns))
+            sampled = f"; {len(draws)} draws of the noise for each" if len(draws) > 1 else ""
+            for scope, batch in itertools.product(self.scopes, self.lab.batches):
+                self._add(
+                    moments.separate(rows[scope][:batch]),
+                    self.exact_BP[:batch].mean(0)[self.scopes[scope]],
+                    scope,
+                    ENUMERATED + sampled,
+                    gamma=case.get("gamma"),
+                    batch=batch,
+                    settings=self._words(case) if case else "",
+                )
 
-    def _joint(self) -> None:
-        """Two short rows: every combination, for an estimator that couples rows by its own means."""
+    def _joint(self, model: UNet, settings: str) -> None:
+        """Two short rows, every combination: for one that couples rows in a way of its own."""
         ids_BS = self.ids_BS[:2, : self.lab.joint_positions]
-        exact_P = exact_gradient(self.model, ids_BS, self.rate).mean(0)
+        exact_P = exact_gradient(model, ids_BS, self.rate).mean(0)
+        size = {"batch": len(ids_BS), "positions": ids_BS.shape[1], "settings": settings}
         for scope, columns in self.scopes.items():
-            found = moments.joint(self.model, ids_BS, self.rate, columns)
-            size = {"batch": len(ids_BS), "positions": ids_BS.shape[1]}
+            found = moments.joint(model, ids_BS, self.rate, columns)
             self._add(found, exact_P[columns], scope, JOINT, **size)
 
     def _deterministic(self) -> None:

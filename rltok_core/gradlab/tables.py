@@ -92,29 +92,31 @@ def _find(rows: list[dict], **wanted) -> dict | None:
 
 
 def answer(rows: list[dict]) -> str:
-    """One paragraph with the table's numbers: what discounting does, where other gradients point."""
+    """One paragraph with the table's numbers: discounting, baselines, the other gradients."""
     shown = largest_batch(rows)
     parts = []
     for params in dict.fromkeys(row["params"] for row in shown):
         part = []
         for name in dict.fromkeys(r["estimator"] for r in shown if r["exact"] == ALGEBRA):
             ladder = [
-                r
-                for r in shown
-                if r["estimator"] == name and r["params"] == params and r["settings"] == PLAIN
+                _find(shown, estimator=name, params=params, settings=PLAIN, gamma=gamma)
+                for gamma in (1, 0.9, 0.5, 0)
             ]
-            if ladder:
-                steps = ", ".join(
-                    f"{r['gamma']:g}: {_short(r['rel_variance'])} at bias {_short(r['bias'])} "
-                    f"(noise / signal {_short(r['noise_to_signal'])})"
-                    for r in ladder
+            if ladder := [r for r in ladder if r]:
+
+                def listed(key, ladder=ladder):
+                    return " / ".join(_short(r[key]) for r in ladder)
+
+                part.append(
+                    f"{name} without baselines at gamma {listed('gamma')}: variance "
+                    f"{listed('rel_variance')}, bias {listed('bias')}, cosine "
+                    f"{listed('cosine')}, noise to signal {listed('noise_to_signal')}."
                 )
-                part.append(f"{name} without baselines, variance by gamma: {steps}.")
             full = _find(shown, estimator=name, params=params, settings=PAPER, gamma=0.99)
             bare = _find(shown, estimator=name, params=params, settings=PLAIN, gamma=0.99)
             if full and bare:
                 part.append(
-                    f"Both baselines at gamma 0.99: noise / signal "
+                    f"With both baselines, at gamma 0.99, noise to signal "
                     f"{_short(bare['noise_to_signal'])} becomes {_short(full['noise_to_signal'])}."
                 )
         for r in shown:

@@ -5,7 +5,7 @@ rule gradlab:
     input:
         config=HOME / "configs" / "gradlab.yaml",
         estimators=sorted((HOME / "configs" / "estimators").glob("*.yaml")),
-        code=sorted((HOME / "rltok_core" / "gradlab").glob("*.py")),
+        code=sorted((HOME / "rltok_core").glob("[bg]*/*.py")),
     output:
         table="paper_figures/gradlab/table.csv",
         markdown="paper_figures/gradlab/table.md",

@@ -296,7 +296,9 @@ def per_sequence_gradients(
 
         def gradient_of(value):
             if not value.requires_grad:
-                return torch.zeros(rows, sum(c[0].numel() for c in copies), dtype=torch.float64)
+                return torch.zeros(
+                    rows, sum(c.numel() for c in copies) // rows, dtype=torch.float64
+                )
             found = torch.autograd.grad(value, copies, retain_graph=True, allow_unused=True)
             return flat(copies, found, rows)
 

@@ -296,9 +296,8 @@ def per_sequence_gradients(
 
         def gradient_of(value):
             if not value.requires_grad:
-                return torch.zeros(
-                    rows, sum(c.numel() for c in copies) // rows, dtype=torch.float64
-                )
+                count = sum(c.numel() for c in copies) // rows
+                return torch.zeros(rows, count, dtype=torch.float64)
             found = torch.autograd.grad(value, copies, retain_graph=True, allow_unused=True)
             return flat(copies, found, rows)
 

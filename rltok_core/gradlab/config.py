@@ -16,6 +16,7 @@ class ShortTraining(Strict):
     batch_size: int = Field(ge=1)
     lr: float = Field(gt=0)
     lr_policy: float = Field(gt=0, description="of the estimator's parameters")
+    lr_of: dict[str, float] = Field({}, description="the same, by an estimator's name")
 
 
 class GradlabConfig(Strict):

@@ -133,7 +133,7 @@ def short_training(subject: Subject) -> dict:
     optimizer = torch.optim.AdamW(
         [
             {"params": [p for group in groups.values() for p in group], "lr": how.lr},
-            {"params": policy, "lr": how.lr_policy},
+            {"params": policy, "lr": how.lr_of.get(subject.name, how.lr_policy)},
         ]
     )
     training = TrainingConfig(
@@ -341,6 +341,8 @@ class Bench:
         columns = self.scopes["policy"]
         for twin, words in ((False, OWN), (True, TWIN)):
             exact_P = through_probabilities(model, self.ids_BS, self.rate, twin)
+            if not exact_P.any():
+                raise NotEnumerable("its probabilities are 0 or 1 to the last digit: no gradient")
             found = Moments(g_P[columns], 0.0)
             self._add(found, exact_P[columns], "policy", words, batch=count)
 

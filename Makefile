@@ -1,4 +1,4 @@
-# make reproduce | test | smoke | figures | lint      EXPERIMENT=laptop|evening|...  CORES=all
+# make reproduce | test | smoke | figures | gradlab | lint      EXPERIMENT=laptop|evening|...  CORES=all
 # Everything runs in a virtual environment that is made once, in VENV.
 
 PYTHON ?= python3
@@ -10,7 +10,7 @@ BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install
 
-.PHONY: reproduce smoke figures test lint environment clean-environment
+.PHONY: reproduce smoke figures gradlab test lint environment clean-environment
 .DELETE_ON_ERROR:
 
 reproduce: $(INSTALLED)
@@ -22,6 +22,10 @@ smoke: $(INSTALLED)
 # tables and figures again, from whatever runs there are
 figures: $(INSTALLED)
 	$(BIN)/rltok report --experiment configs/experiments/$(EXPERIMENT).yaml
+
+# bias and variance of every gradient estimate, exactly, on a tiny network: about a minute
+gradlab: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/rltok gradlab --out paper_figures/gradlab
 
 # a file's tests stay on one worker, and share what its fixtures make
 test: $(INSTALLED)

@@ -39,3 +39,4 @@ for path in PREPARATION_RULES:
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/figures.smk"
+include: "workflow/rules/gradlab.smk"

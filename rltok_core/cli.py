@@ -14,6 +14,7 @@ COMMANDS = {
     "evaluate": ("rltok_core.evaluation.cli", "score one trained run on held-out text"),
     "report": ("rltok_core.report.cli", "tables, figures and heat maps of an experiment"),
     "new-estimator": ("rltok_core.boundaries.new_estimator", "write a new estimator to start from"),
+    "gradlab": ("rltok_core.gradlab.cli", "exact bias and variance of every gradient estimate"),
     "progress": ("rltok_core.report.progress", "how far an experiment is, and what remains"),
 }
 

@@ -1,0 +1,367 @@
+"""The laboratory: every estimator's gradient against the exact one, as rows of a table.
+
+A row says, for one estimator and setting, at one set of parameters and for one batch size:
+    bias               ||E g - grad J|| / ||grad J||
+    cosine             of E g and grad J
+    rel_variance       E ||g - E g||^2 / ||grad J||^2
+    noise_to_signal    the same variance / (length of E g along grad J)^2: what is left of an
+                       estimate that is only longer or shorter than another
+    standard_error     of E g, over ||grad J||, where noise was sampled
+on the policy's parameters (scope "policy") and on the whole network (scope "network"). Rows are
+summed by moments.py; the column `exact` says how.
+
+A deterministic estimator (H-Net) has no variance, and no J either: it draws nothing. It gets two
+rows, on the policy's parameters: against the derivative of its own loss with the boundaries held
+(what its jumps do to the loss is no part of that), and against the gradient of J as if its
+probabilities were drawn from ("its stochastic twin").
+
+Estimators whose parameters have the same names and shapes (the score function and a
+straight-through gradient for its policy) are measured at the same weights.
+
+Shapes: M sequences of a row, B rows, S positions, K rewards of a row, P parameters.
+"""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rltok_core.boundaries.registry import build_estimator, estimator_class
+from rltok_core.config.experiment import load_estimator
+from rltok_core.config.schema import EstimatorConfig, EstimatorEntry, TrainingConfig
+from rltok_core.data.batch import Batch
+from rltok_core.data.planted import Language
+from rltok_core.data.stream import RandomStream, stream_key
+from rltok_core.data.vocabulary import BOS, N_SPECIAL
+from rltok_core.gradlab import moments
+from rltok_core.gradlab.config import GradlabConfig
+from rltok_core.gradlab.exact import (
+    NotEnumerable,
+    Sequences,
+    all_sequences,
+    batch_of,
+    exact_gradient,
+    flat,
+    per_sequence_gradients,
+    through_probabilities,
+)
+from rltok_core.gradlab.moments import Moments
+from rltok_core.model.unet import UNet
+from rltok_core.training.objective import objective
+
+COLUMNS = [
+    *("estimator", "gamma", "batch", "samples", "params", "scope", "positions", "settings"),
+    *("bias", "cosine", "rel_variance", "noise_to_signal", "standard_error"),
+    *("forward_passes", "exact"),
+]
+ENUMERATED = "enumerated"
+ALGEBRA = "enumerated, rows by algebra"
+JOINT = "enumerated jointly"
+OWN = "own loss, boundaries held"
+TWIN = "stochastic twin, enumerated"
+
+
+@dataclass
+class Subject:
+    """One estimator of the laboratory and how its variants are made."""
+
+    name: str
+    given: EstimatorConfig
+    lab: GradlabConfig
+
+    def config(self, **changes) -> EstimatorConfig:
+        """As the laboratory measures it: the YAML, what is neutral, and `changes`."""
+        params = self.given.params
+        over = {k: v for k, v in (self.lab.neutral | changes).items() if k in params}
+        return self.given.model_copy(update={"params": params | over})
+
+    def model(self, config: EstimatorConfig, weights: dict | None = None) -> UNet:
+        lab = self.lab
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(lab.seed)  # an estimator's own initial weights
+            estimator = build_estimator(config, lab.model.d_model, lab.target_rate, lab.positions)
+        model = UNet(lab.model, estimator, lab.seed).double()
+        if weights is not None:
+            model.load_state_dict(weights)
+        return model
+
+    @property
+    def rewarded(self) -> bool:
+        """Terms linear in a reward: the score function and its kin."""
+        reward = getattr(estimator_class(self.given), "reward", None)
+        return callable(reward) and "gamma" in self.given.params
+
+    @property
+    def samples(self) -> int:
+        return int(self.given.params.get("samples", 1))
+
+
+def subjects(lab: GradlabConfig, configs: Path) -> tuple[list[Subject], dict[str, str]]:
+    """The estimators that learn anything, reward-linear ones first; the others with a reason."""
+    folders = [configs / "estimators", *map(Path, lab.plugins)]
+    names = lab.estimators or sorted({p.stem for f in folders for p in f.glob("*.yaml")})
+    found, left_out = [], {}
+    for name in names:
+        given = load_estimator(EstimatorEntry(name=name), configs, lab.plugins)
+        subject = Subject(name, given, lab)
+        if estimator_class(given).hint is not None:
+            left_out[name] = "its boundaries are given, nothing is learned"
+        elif not any(True for _ in subject.model(given).estimator.parameters()):
+            left_out[name] = "a rule without parameters: there is nothing to estimate"
+        else:
+            found.append(subject)
+    return sorted(found, key=lambda s: not s.rewarded), left_out
+
+
+def texts(lab: GradlabConfig, count: int, part: int) -> torch.Tensor:
+    """ids_BS of `count` rows of the planted language; `part` keeps uses of it apart."""
+    data_ND, _ = Language(lab.language).sample(count, np.random.default_rng([lab.seed, part]))
+    ids_BS = torch.full((count, lab.positions), BOS)
+    ids_BS[:, 1:] = torch.from_numpy(data_ND[:, : lab.positions - 1].astype(np.int64)) + N_SPECIAL
+    return ids_BS
+
+
+def short_training(subject: Subject) -> dict:
+    """Weights after the short training, with the estimator as its YAML has it."""
+    lab, how = subject.lab, subject.lab.training
+    model = subject.model(subject.given)
+    groups = model.parameter_groups()
+    policy = groups.pop("policy")
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": [p for group in groups.values() for p in group], "lr": how.lr},
+            {"params": policy, "lr": how.lr_of.get(subject.name, how.lr_policy)},
+        ]
+    )
+    training = TrainingConfig(
+        steps=how.steps, lr=how.lr, seq_len=lab.positions, target_rate=lab.target_rate
+    )
+    ids_BS = texts(lab, how.steps * how.batch_size, 1).view(how.steps, how.batch_size, -1)
+    for step, rows in enumerate(ids_BS):
+        keys = [stream_key(lab.seed, "gradlab", step, row) for row in range(len(rows))]
+        length_B = torch.full((len(rows),), lab.positions)
+        result = objective(
+            model, Batch(rows, length_B, RandomStream(keys)), training, lab.target_rate
+        )
+        optimizer.zero_grad()
+        result.loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), training.clip)
+        optimizer.step()
+    return model.state_dict()
+
+
+def scopes(model: UNet) -> dict[str, torch.Tensor]:
+    """bool (P) by scope: which entries of a whole gradient count."""
+    policy_P = torch.cat(
+        [
+            torch.full((p.numel(),), name.startswith("estimator."))
+            for name, p in model.named_parameters()
+        ]
+    )
+    return {"policy": policy_P, "network": torch.ones_like(policy_P)}
+
+
+def compare(found: Moments, exact_P: torch.Tensor) -> dict[str, float | None]:
+    """The measures of a row."""
+    length = float(exact_P.norm())
+    along = float(found.mean_P @ exact_P) / length
+    size = float(found.mean_P.norm())
+    vanishes = size < 1e-12 * length
+    return {
+        "bias": float((found.mean_P - exact_P).norm()) / length,
+        "cosine": None if vanishes else along / size,
+        "rel_variance": max(0.0, found.variance) / length**2,
+        "noise_to_signal": None if vanishes else max(0.0, found.variance) / along**2,
+        "standard_error": found.error / length,
+    }
+
+
+class Bench:
+    """One estimator at one set of parameters.
+
+    Args:
+        params: what the table calls the parameters.
+        weights: of the U-Net.
+        ids_BS: as many rows as the largest batch.
+    """
+
+    def __init__(self, subject: Subject, params: str, weights: dict, ids_BS: torch.Tensor):
+        self.subject, self.lab, self.params = subject, subject.lab, params
+        self.weights, self.ids_BS, self.rate = weights, ids_BS, subject.lab.target_rate
+        self.model = subject.model(subject.config(batch_relative=False), weights)
+        self.scopes = scopes(self.model)
+        self.rows: list[dict] = []
+
+    def measure(self) -> list[dict]:
+        """All rows of the estimator.
+
+        Raises:
+            NotEnumerable: it draws boundaries in a way that the laboratory can't sum over.
+        """
+        try:
+            self.exact_BP = exact_gradient(self.model, self.ids_BS, self.rate)
+        except NotEnumerable:
+            self._deterministic()
+            return self.rows
+        draws = self._draws(self.model, self.ids_BS[0])
+        if not moments.is_separate(self.model, self.ids_BS[0], self.rate, draws[0]):
+            self._joint(self.model, "")
+        elif self.subject.rewarded:
+            self._rewarded()
+        else:
+            self._separate()
+            if "batch_relative" in self.subject.given.params:
+                config = self.subject.config(batch_relative=True)
+                self._joint(self.subject.model(config, self.weights), "batch_relative")
+        return self.rows
+
+    def _cases(self) -> list[dict]:
+        """Every setting of gamma and of the switches that the estimator has, batch_relative off."""
+        params = self.subject.given.params
+        sweeps = {"gamma": self.lab.gammas} | {
+            name: (True, False) for name in self.lab.switches if name != "batch_relative"
+        }
+        names = [name for name in sweeps if name in params]
+        values = itertools.product(*(sweeps[name] for name in names))
+        return [dict(zip(names, each, strict=True)) for each in values]
+
+    @staticmethod
+    def _words(case: dict, baseline: bool = False) -> str:
+        """What is switched on, for the table."""
+        on = [name for name, value in case.items() if value is True]
+        return " + ".join(on + ["batch_relative"] * baseline) or "none"
+
+    def _add(self, found: Moments, exact_P: torch.Tensor, scope: str, exact: str, **columns):
+        defaults = {
+            "estimator": self.subject.name,
+            "gamma": self.subject.given.params.get("gamma"),
+            "samples": self.subject.samples,
+            "params": self.params,
+            "scope": scope,
+            "positions": self.lab.positions,
+            "settings": "",
+            "forward_passes": self.subject.samples,
+            "exact": exact,
+        }
+        self.rows.append(defaults | columns | compare(found, exact_P))
+
+    def _rewarded(self) -> None:
+        """Sweep gamma, switches and batch sizes from one set of gradients a row."""
+        cases = self._cases()
+        baselines = [True, False] if "batch_relative" in self.subject.given.params else [False]
+        configs = [self.subject.config(batch_relative=False, **case) for case in cases]
+        variants = [self.subject.model(config, self.weights).estimator for config in configs]
+        tables: dict[tuple[int, str], list[moments.Rewarded]] = {}
+        for ids_S in self.ids_BS:
+            found = per_sequence_gradients(self.model, ids_S, self.rate, logits=True)
+            for place, estimator in enumerate(variants):
+                map_MSK = moments.reward_map(estimator, found.outcome)
+                reward_MK = estimator.reward(found.outcome)[:, :-1]
+                for scope, columns in self.scopes.items():
+                    T_MKP = moments.unit_gradients(found, map_MSK, columns)
+                    row = moments.rewarded_row(found, T_MKP, reward_MK, columns)
+                    tables.setdefault((place, scope), []).append(row)
+        for (place, scope), rows in tables.items():
+            for batch, baseline in itertools.product(self.lab.batches, baselines):
+                self._add(
+                    moments.centred(rows[:batch], baseline),
+                    self.exact_BP[:batch].mean(0)[self.scopes[scope]],
+                    scope,
+                    ALGEBRA if baseline else ENUMERATED,
+                    gamma=cases[place]["gamma"],
+                    batch=batch,
+                    settings=self._words(cases[place], baseline),
+                )
+
+    def _draws(self, model: UNet, ids_S: torch.Tensor) -> list[Sequences]:
+        """One Sequences, or several if the gradient depends on more noise than the boundaries."""
+        first = per_sequence_gradients(model, ids_S, self.rate)
+        a_MS, p_MS = all_sequences(len(ids_S)), first.outcome.proposal.prob_BS
+
+        def given(v_MS):
+            """Gradients with the numbers that are v_MS of the way through what draws a_MS."""
+            u_MS = torch.where(a_MS, p_MS * v_MS, p_MS + (1 - p_MS) * v_MS)
+            return per_sequence_gradients(model, ids_S, self.rate, u_MS.to(v_MS.dtype))
+
+        middle = given(torch.full(p_MS.shape, 0.5))
+        if (first.loss_MP - middle.loss_MP).abs().max() < moments.TOLERANCE:
+            return [first]
+        generator = torch.Generator().manual_seed(self.lab.seed)
+        return [
+            given(torch.rand(p_MS.shape, generator=generator, dtype=torch.float64))
+            for _ in range(self.lab.noise_samples)
+        ]
+
+    def _separate(self) -> None:
+        for case in self._cases():
+            config = self.subject.config(batch_relative=False, **case)
+            model = self.subject.model(config, self.weights)
+            rows: dict[str, list[moments.Separate]] = {scope: [] for scope in self.scopes}
+            for ids_S in self.ids_BS:
+                draws = self._draws(model, ids_S)
+                for scope, columns in self.scopes.items():
+                    rows[scope].append(moments.separate_row(draws, columns))
+            sampled = f"; {len(draws)} draws of the noise for each" if len(draws) > 1 else ""
+            for scope, batch in itertools.product(self.scopes, self.lab.batches):
+                self._add(
+                    moments.separate(rows[scope][:batch]),
+                    self.exact_BP[:batch].mean(0)[self.scopes[scope]],
+                    scope,
+                    ENUMERATED + sampled,
+                    gamma=case.get("gamma"),
+                    batch=batch,
+                    settings=self._words(case) if case else "",
+                )
+
+    def _joint(self, model: UNet, settings: str) -> None:
+        """Two short rows, every combination: for one that couples rows in a way of its own."""
+        ids_BS = self.ids_BS[:2, : self.lab.joint_positions]
+        exact_P = exact_gradient(model, ids_BS, self.rate).mean(0)
+        size = {"batch": len(ids_BS), "positions": ids_BS.shape[1], "settings": settings}
+        for scope, columns in self.scopes.items():
+            found = moments.joint(model, ids_BS, self.rate, columns)
+            self._add(found, exact_P[columns], scope, JOINT, **size)
+
+    def _deterministic(self) -> None:
+        a_MS = all_sequences(self.lab.positions)
+        model, count = self.model, len(self.ids_BS)
+        for ids_S in self.ids_BS:
+            drawn = model(batch_of(ids_S, a_MS), self.rate).proposal
+            if not (drawn.boundary_BS == drawn.boundary_BS[0]).all():
+                raise NotEnumerable("it draws boundaries, and not position by position")
+        batch = batch_of(self.ids_BS, torch.ones(self.ids_BS.shape) > 0)
+        training = TrainingConfig(steps=1, lr=1.0, lam_early=0.0)
+        parameters = list(model.parameters())
+        loss = objective(model, batch, training, self.rate).loss
+        g_P = flat(parameters, torch.autograd.grad(loss, parameters, allow_unused=True))
+        g_P = g_P * (1 - 1 / self.lab.positions)  # a mean over bytes there, over positions here
+        columns = self.scopes["policy"]
+        for twin, words in ((False, OWN), (True, TWIN)):
+            exact_P = through_probabilities(model, self.ids_BS, self.rate, twin)
+            if not exact_P.any():
+                raise NotEnumerable("its probabilities are 0 or 1 to the last digit: no gradient")
+            found = Moments(g_P[columns], 0.0)
+            self._add(found, exact_P[columns], "policy", words, batch=count)
+
+
+def run(lab: GradlabConfig, configs: Path, say: Callable[[str], None]) -> tuple[list[dict], dict]:
+    """Every row of the table, and the estimators that have none with the reason."""
+    chosen, left_out = subjects(lab, configs)
+    ids_BS = texts(lab, max(lab.batches), 0)
+    trained: dict[tuple, dict] = {}
+    rows = []
+    for subject in chosen:
+        start = subject.model(subject.given).state_dict()
+        shape = tuple((name, tuple(value.shape)) for name, value in start.items())
+        if shape not in trained:
+            trained[shape] = short_training(subject)
+        for params, weights in (("init", start), ("trained", trained[shape])):
+            say(f"{subject.name}, {params}")
+            try:
+                rows += Bench(subject, params, weights, ids_BS).measure()
+            except NotEnumerable as error:
+                left_out[subject.name] = str(error)
+    return rows, left_out

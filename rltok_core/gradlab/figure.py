@@ -40,7 +40,7 @@ def bias_variance(rows: list[dict]) -> Figure:
         ax.set_xlim(-0.06, FARTHEST)
         ax.set_title(TITLES.get(params, params))
         ax.set_xlabel("bias, in lengths of the exact gradient")
-    axes[0, 0].set_ylabel("variance, in squared lengths of the exact gradient")
+    axes[0, 0].set_ylabel("variance, in squared lengths\nof the exact gradient")
     legend_below(figure, _key(shown, names, styles), 3)
     return figure
 
@@ -85,7 +85,10 @@ def _key(rows: list[dict], names: list[str], styles: dict[str, MethodStyle]) -> 
         if not swept:
             handles.append(Line2D([], [], label=name, **look | {"linestyle": "none"}))
             continue
-        handles.append(Line2D([], [], label=f"{name}, both baselines", **look))
-        hollow = look | {"markerfacecolor": "white"}
+        filled, hollow = (look | {"markerfacecolor": c} for c in (styles[name].color, "white"))
+        if {r["settings"] for r in _of(rows, name)} == {PLAIN}:  # no switch of ours
+            handles.append(Line2D([], [], label=name, **filled))
+            continue
+        handles.append(Line2D([], [], label=f"{name}, both baselines", **filled))
         handles.append(Line2D([], [], label=f"{name}, no baseline", **hollow))
     return handles

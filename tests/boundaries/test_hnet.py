@@ -162,7 +162,8 @@ def test_no_bias_leaves_the_published_method_bit_for_bit():
 def test_against_h_net_dynamic_chunking():
     """lucidrains' package, where conventions agree: no padding, its own query is our key (it asks
     of x_i against x_{i-1}), identity inner network, and a start key that makes its first p ours."""
-    package = pytest.importorskip("h_net_dynamic_chunking", reason="a development dependency")
+    import h_net_dynamic_chunking as package  # here: it takes seconds, and one test needs it
+
     hnet, batch, x_BSD = make(5, torch.float32, [S, S])
     x_BSD = x_BSD.detach().clone()
     x_BSD[1, 0] = x_BSD[0, 0]  # bos is one vector

@@ -7,9 +7,7 @@ import torch
 
 from rltok_core.boundaries.contract import Estimator, Proposal, fixed_proposal
 from rltok_core.data.batch import Batch
-from rltok_core.data.vocabulary import N_SPECIAL
-
-WHITESPACE = b"\t\n\v\f\r "  # what \s matches in bytes
+from rltok_core.data.vocabulary import N_SPECIAL, WHITESPACE
 
 
 class Whitespace(Estimator):

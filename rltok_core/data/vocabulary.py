@@ -4,3 +4,4 @@ N_SPECIAL = 64
 N_BYTES = 256
 VOCABULARY = N_SPECIAL + N_BYTES
 PAD, BOS, EOS = 0, 1, 2
+WHITESPACE = b"\t\n\v\f\r "  # ASCII, what \s matches in bytes

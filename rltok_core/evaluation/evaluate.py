@@ -28,12 +28,12 @@ from rltok_core.evaluation.segmentation import (
     word_starts,
 )
 from rltok_core.evaluation.subject import Subject
-from rltok_core.training.inputs import read_data_hash, read_hints
+from rltok_core.training.inputs import prepared_hints, read_data_hash, read_hints
 from rltok_core.training.manifest import provenance
+from rltok_core.training.watch import out_of_bounds
 
 SPLIT = "test"
 MAX_BINS = 64  # of the figures by position
-COLLAPSE = 4.0  # a rate this many times above or below the target is flagged (promise 5)
 
 
 @dataclass(frozen=True)
@@ -68,21 +68,8 @@ def read_held_out(subject: Subject, data: Path, prepared: Path | None, bpe: Path
     manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
     store = ByteStore.open(data / SPLIT)
     hints = read_hints(type(subject.model.estimator), store, SPLIT, data, prepared)
-    return HeldOut(store, manifest, hints, None if bpe is None else _read_bpe(bpe, store))
-
-
-def _read_bpe(folder: Path, store: ByteStore) -> np.ndarray:
-    """A prepared BPE folder's boundaries of the test split."""
-    path = folder / f"{SPLIT}.hints.npy"
-    if not path.is_file():
-        raise UserError(f"{path}: missing; make it with `rltok prepare`")
-    hints = np.load(path, mmap_mode="r", allow_pickle=False)
-    if hints.shape != (len(store.bytes),):
-        raise UserError(
-            f"{path}: {hints.shape} boundaries for the {len(store.bytes)} bytes of {SPLIT}; "
-            "it was prepared from other data"
-        )
-    return hints
+    reference = None if bpe is None else prepared_hints(bpe, store, SPLIT)
+    return HeldOut(store, manifest, hints, reference)
 
 
 def _by_position(scores: list[WindowScore], n_positions: int) -> dict[str, list]:
@@ -234,7 +221,7 @@ def evaluate(
         "boundary_rate": boundary_rate,
         "boundary_rate_free": space.rate,
         "target_rate": training.target_rate,
-        "rate_flag": has_mid and not 1 / COLLAPSE <= ratio <= COLLAPSE,
+        "rate_flag": has_mid and out_of_bounds(ratio),
         "bytes_per_token": lengths.mean,
         "token_lengths": {str(n): lengths.counts[n] for n in sorted(lengths.counts)},
         "whitespace_share": space.share,

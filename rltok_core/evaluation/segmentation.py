@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-# ASCII whitespace: tab, line feed, vertical tab, form feed, carriage return, space
-WHITESPACE = np.zeros(256, dtype=bool)
-WHITESPACE[[9, 10, 11, 12, 13, 32]] = True
+from rltok_core.data import vocabulary
+
+WHITESPACE = np.isin(np.arange(vocabulary.N_BYTES), list(vocabulary.WHITESPACE))  # one a byte value
 
 
 def word_starts(window: np.ndarray) -> np.ndarray:

@@ -70,6 +70,7 @@ class UNet(nn.Module):
         self.head = nn.Linear(width, VOCABULARY, bias=False)
         self.early_head = nn.Linear(width, VOCABULARY, bias=False)
         self._draw(torch.Generator().manual_seed(seed))
+        self._counts = self._count()
 
     @torch.no_grad()
     def _draw(self, generator: torch.Generator) -> None:
@@ -151,7 +152,10 @@ class UNet(nn.Module):
 
     def parameter_counts(self) -> dict[str, int]:
         """Numbers of weights: total, byte_layers, mid_layers, embedding_and_heads, policy."""
+        return dict(self._counts)
 
+    def _count(self) -> dict[str, int]:
+        # once: the FLOPs of every training step ask for it
         def count(*modules):
             return sum(p.numel() for module in modules for p in module.parameters())
 

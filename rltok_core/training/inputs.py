@@ -51,12 +51,24 @@ def read_hints(
         return store.truth
     if prepared is None:
         raise UserError(f"{estimator.__name__} needs --prepared DIR (see `rltok prepare`)")
-    path = prepared / f"{split}.hints.npy"
+    return prepared_hints(prepared, store, split)
+
+
+def prepared_hints(folder: Path, store: ByteStore, split: str) -> np.ndarray:
+    """What `rltok prepare` wrote for a split: uint8, one a byte of the store, memory-mapped.
+
+    Raises:
+        UserError: the file is missing, or was prepared from other data.
+    """
+    path = folder / f"{split}.hints.npy"
     if not path.is_file():
         raise UserError(f"{path}: missing; make it with `rltok prepare`")
-    hints = np.load(path, mmap_mode="r")
-    if len(hints) != len(store.bytes):
-        raise UserError(f"{path}: {len(hints)} hints for the {len(store.bytes)} bytes of {split}")
+    hints = np.load(path, mmap_mode="r", allow_pickle=False)
+    if hints.shape != (len(store.bytes),):
+        raise UserError(
+            f"{path}: {hints.size} hints for the {len(store.bytes)} bytes of {split}; "
+            "it was prepared from other data"
+        )
     return hints
 
 

@@ -13,10 +13,8 @@ import torch
 from rltok_core.boundaries.contract import LossTerm, Outcome
 from rltok_core.config.schema import TrainingConfig
 from rltok_core.data.batch import Batch
-from rltok_core.data.vocabulary import N_SPECIAL
+from rltok_core.data.vocabulary import N_SPECIAL, WHITESPACE
 from rltok_core.model.unet import Prediction, UNet, target_logp
-
-WHITESPACE = b" \t\n\r\x0b\x0c"
 
 
 @dataclass

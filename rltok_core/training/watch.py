@@ -12,6 +12,11 @@ COLLAPSE_STEPS = 50  # window of steps over which the boundary rate is judged
 COLLAPSE_FACTOR = 4.0
 
 
+def out_of_bounds(ratio: float) -> bool:
+    """Whether realised / target rate counts as collapsed: below 1/4 or above 4 (promise 5)."""
+    return not 1 / COLLAPSE_FACTOR <= ratio <= COLLAPSE_FACTOR
+
+
 class Tally:
     """Named float64 sums."""
 
@@ -67,4 +72,4 @@ class RateWatch:
         if steps_done < len(self.ratio):
             return None
         mean = float(self.ratio.mean())
-        return None if 1 / COLLAPSE_FACTOR <= mean <= COLLAPSE_FACTOR else mean
+        return mean if out_of_bounds(mean) else None

@@ -4,32 +4,25 @@ import csv
 import json
 import os
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from rltok_core import cli
+from rltok_core.config.strict import read_yaml
 from rltok_core.errors import EXIT_REQUEUE, EXIT_USER
 from rltok_core.model.unet import UNet
 
+ESTIMATORS = Path(__file__).parents[2] / "configs" / "estimators"
 UNIFORM = "rltok_core.boundaries.uniform:Uniform"
 STRIDE = "rltok_core.boundaries.stride:Stride"
 WHITESPACE = "rltok_core.boundaries.whitespace:Whitespace"
 ORACLE = "rltok_core.boundaries.oracle:Oracle"
 NO_MID = "rltok_core.boundaries.no_mid:NoMid"
 SCORE_FUNCTION = "rltok_core.boundaries.score_function:ScoreFunction"
-SCORE_PARAMS = {
-    "window": 8,
-    "gamma": 0.99,
-    "early_exit_reward": True,
-    "batch_relative": True,
-    "lam_pi": 0.01,
-    "lam_target": 0.01,
-    "softcap": 6.0,
-    "logit_scale": 16.0,
-    "softcap_in_evaluation": True,
-}
+SCORE_PARAMS = read_yaml(ESTIMATORS / "score_function.yaml")["params"]
 PROSE = (
     "It was a bright cold day in April 🎉, and the clocks were striking\u2028thirteen.\n\n".encode()
     + b"\x00\x00 then \xff\xfe\x80 came, and \xf0\x9f cut short; \xed\xa0\x80\r\n"

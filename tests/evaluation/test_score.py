@@ -1,31 +1,25 @@
 """Scores of windows don't depend on batch size, order, padding or neighbours (K25, promise 7)."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+from rltok_core.config.strict import read_yaml
 from rltok_core.data.batches import Windows
 from rltok_core.data.store import ByteStore
 from rltok_core.evaluation.bits import CorpusScore
 from rltok_core.evaluation.score import score_windows, spread
 from rltok_core.model.unet import target_logp
 
+ESTIMATORS = Path(__file__).parents[2] / "configs" / "estimators"
 METHODS = {
     "uniform": ("rltok_core.boundaries.uniform:Uniform", {}),
     "score_function": (
         "rltok_core.boundaries.score_function:ScoreFunction",
-        {
-            "window": 8,
-            "gamma": 0.99,
-            "early_exit_reward": True,
-            "batch_relative": True,
-            "lam_pi": 0.01,
-            "lam_target": 0.01,
-            "softcap": 6.0,
-            "logit_scale": 16.0,
-            "softcap_in_evaluation": True,
-        },
+        read_yaml(ESTIMATORS / "score_function.yaml")["params"],
     ),
 }
 RNG = np.random.default_rng(5)

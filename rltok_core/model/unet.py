@@ -100,20 +100,34 @@ class UNet(nn.Module):
                 receives the token before the latest (the first where there is none); "zero":
                 nothing.
         """
-        config = self.config
-        table = rope_table(
-            batch.ids_BS.shape[1],
-            config.d_model // config.n_heads,
-            config.rope_theta,
-            batch.ids_BS.device,
-        )
-        x_BSD = self.embedding(batch.ids_BS)
+        x_BSD = self.encode(batch)
+        proposal = self.propose(x_BSD, batch, target_rate)
+        return self.decode(x_BSD, batch, proposal, mid)
+
+    def encode(self, batch: Batch) -> torch.Tensor:
+        """Embedding and down layers: x_BSD, which knows nothing of boundaries."""
+        table, x_BSD = self._rope(batch), self.embedding(batch.ids_BS)
         for layer in self.down:
             x_BSD = layer(x_BSD, table)
+        return x_BSD
+
+    def propose(self, x_BSD: torch.Tensor, batch: Batch, target_rate: float) -> Proposal:
+        """The estimator's boundaries, or all of them in the open phase; see forward()."""
         proposal = self.estimator.propose(x_BSD, batch, target_rate)
         if target_rate >= 1 and self.estimator.learned:
             valid_BS = batch.valid_BS
             proposal = replace(proposal, boundary_BS=valid_BS, free_BS=torch.zeros_like(valid_BS))
+        return proposal
+
+    def decode(
+        self,
+        x_BSD: torch.Tensor,
+        batch: Batch,
+        proposal: Proposal,
+        mid: Literal["use", "stale", "zero"] = "use",
+    ) -> Prediction:
+        """Everything after the boundaries are known: token level, up layers, both heads."""
+        table = self._rope(batch)
         z_BSD, tokens = x_BSD, None
         if self.config.n_mid:
             tokens = self.estimator.to_tokens(x_BSD, proposal)
@@ -129,6 +143,11 @@ class UNet(nn.Module):
             tokens=tokens,
             x_BSD=x_BSD,
         )
+
+    def _rope(self, batch: Batch) -> torch.Tensor:
+        config, ids_BS = self.config, batch.ids_BS
+        size = config.d_model // config.n_heads
+        return rope_table(ids_BS.shape[1], size, config.rope_theta, ids_BS.device)
 
     def _token_level(
         self, tokens: Tokens, proposal: Proposal, table: torch.Tensor, stale: bool

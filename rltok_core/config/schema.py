@@ -161,8 +161,9 @@ class EvaluationConfig(Strict):
     heatmap_bytes: int = Field(320, ge=8)
     boundary_tolerance: int = Field(0, ge=0, description="bytes late that still count as the truth")
     words: Literal["whitespace", "jieba", "janome"] = Field(
-        "whitespace", description="what says where words start; where there is no whitespace, a "
-        "segmenter: jieba (Chinese) or janome (Japanese)"
+        "whitespace",
+        description="what says where words start; where there is no whitespace, a "
+        "segmenter: jieba (Chinese) or janome (Japanese)",
     )
 
 

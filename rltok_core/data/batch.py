@@ -23,6 +23,8 @@ class Batch:
         hint_BS: bool, boundaries known beforehand (BPE, the planted truth), at positions;
             None where the estimator needs none.
         documents: (document index, first byte) of each row, for messages and results.
+        samples: draws of the boundaries that the rows are; a block of all rows for each.
+        progress: share of the training steps that are behind, in [0, 1]; 1 in evaluation.
     """
 
     ids_BS: torch.Tensor
@@ -30,6 +32,8 @@ class Batch:
     stream: RandomStream
     hint_BS: torch.Tensor | None = None
     documents: tuple[tuple[int, int], ...] = ()
+    samples: int = 1
+    progress: float = 1.0
 
     @property
     def valid_BS(self) -> torch.Tensor:
@@ -52,3 +56,21 @@ class Batch:
 
     def with_stream(self, stream: RandomStream) -> "Batch":
         return replace(self, stream=stream)
+
+    def at(self, progress: float) -> "Batch":
+        return replace(self, progress=progress)
+
+    def repeated(self, samples: int, antithetic: bool = False) -> "Batch":
+        """These rows `samples` times, a block for each draw of the boundaries."""
+        if samples == 1:
+            return self
+        hint_BS = self.hint_BS
+        return replace(
+            self,
+            ids_BS=self.ids_BS.repeat(samples, 1),
+            length_B=self.length_B.repeat(samples),
+            stream=self.stream.repeated(samples, antithetic),
+            hint_BS=None if hint_BS is None else hint_BS.repeat(samples, 1),
+            documents=self.documents * samples,
+            samples=samples,
+        )

@@ -154,8 +154,11 @@ class Trainer:
         rows = training_indices(len(self.windows), size, step, self.run.seed)
         keys = [stream_key(self.run.seed, "train", step, row) for row in range(size)]
         micro = self.run.runtime.micro_batch or size
+        progress = step / self.config.steps
         return rows, [
-            self.windows.batch(rows[a : a + micro], keys[a : a + micro], device=self.device)
+            self.windows.batch(rows[a : a + micro], keys[a : a + micro], device=self.device).at(
+                progress
+            )
             for a in range(0, size, micro)
         ]
 
@@ -183,6 +186,7 @@ class Trainer:
                 result = objective(self.model, batch, self.config, target_rate)
             (result.loss * share).backward()
             boundary_BS = result.prediction.proposal.boundary_BS
+            batch = result.prediction.batch  # the rows of every draw of the boundaries
             boundaries, positions = boundary_counts(batch, boundary_BS)
             marked, whitespace = whitespace_counts(batch, boundary_BS)
             flops = step_flops(self.model, batch, result.prediction)

@@ -13,8 +13,10 @@ if not workflow.configfiles:
 include: "workflow/rules/common.smk"
 
 
+# where Snakemake runs: on a cluster, the login node
 localrules:
     all,
+    report,
 
 
 # Runs and scores are asked for beside the report: the committed edition of paper_figures would

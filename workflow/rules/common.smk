@@ -12,6 +12,7 @@ from snakemake.exceptions import WorkflowError
 HOME = Path(workflow.basedir)
 sys.path.insert(0, str(HOME))
 
+from rltok_core import slurm
 from rltok_core.config.experiment import load_experiment, preparations, write_matrix
 from rltok_core.config.schema import DataConfig, RunConfig
 from rltok_core.config.strict import digest, read_yaml
@@ -22,7 +23,40 @@ from rltok_core.errors import UserError
 # output they would be deleted and made anew with every new run, and what reads them with them. What
 # decides an output is in its rule's parameters, as a hash.
 onstart:
+    jobs = list(workflow.dag.needrun_jobs())
+    require_gpus(jobs)
+    make_way_for(jobs)
     write_matrix(EXPERIMENT, MATRIX, Path(RESULTS) / "configs")
+
+
+def require_gpus(jobs: list) -> None:
+    """Raises WorkflowError where a job asks for a GPU and would run on a machine without one."""
+    wanting = [job for job in jobs if job.resources.get("gpu") or job.resources.get("gres")]
+    if not (wanting and workflow.local_exec):
+        return
+    import torch  # takes seconds, so only where there is a question
+
+    if not torch.cuda.is_available():
+        raise WorkflowError(
+            f"{len(wanting)} jobs ask for a GPU (the first: {wanting[0]}), and this machine has none; "
+            "nothing was started. On a cluster: --profile slurm (docs/on-your-cluster.md). "
+            "For two CPU cores there is configs/experiments/laptop.yaml"
+        )
+
+
+def make_way_for(jobs: list) -> None:
+    """End what a killed Snakemake left in SLURM's queue of these same jobs: they save, and go on anew.
+
+    A living Snakemake can't be concerned: it would hold Snakemake's own lock on their outputs.
+    """
+    comments = {"_".join(["rule", job.name, "wildcards", *job.wildcards]) for job in jobs}
+    found = slurm.left_behind(Path.cwd(), comments)
+    for job, what in found.items():
+        logger.warning(f"SLURM job {job} ({what}) was left behind: asking it to save and end ...")
+    if found and (left := slurm.end(list(found))):
+        raise WorkflowError(
+            f"SLURM jobs {', '.join(left)} don't end; nothing was started. See: squeue --me"
+        )
 
 
 def load_matrix() -> tuple:
@@ -45,7 +79,8 @@ PREPARATION_RULES = sorted({run.estimator.rules for run in PREPARED.values()})
 
 # One step is one command of the library, run by the Python that runs Snakemake, from this checkout,
 # in whatever folder (four braces leave one pair for the shell). RLTOK_SNAKEMAKE tells a job that a
-# killed Snakemake left behind (workflow/reproduce.py).
+# killed Snakemake left behind (workflow/reproduce.py). Rules say `exec`: SLURM's SIGTERM would end a
+# shell at once, and with it the allocation, before the process behind it has saved.
 shell.prefix(
     f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
     f" PYTHONPATH={shlex.quote(str(HOME))}:${{{{PYTHONPATH:-}}}} RLTOK_SNAKEMAKE={os.getpid()}; "
@@ -122,6 +157,11 @@ def training_flops(run: RunConfig) -> float:
     mid = 16 * run.model.n_mid * run.model.d_model**2
     each = parameters(run) - mid * (1 - training.target_rate)
     return 6 * each * training.steps * training.batch_size * training.seq_len
+
+
+def processors(run: RunConfig) -> int:
+    """Processors of a training: `threads` are those of one rank, and there is a rank a GPU."""
+    return run.runtime.threads * max(1, run.runtime.gpus)
 
 
 def minutes(run: RunConfig, attempt: int) -> int:

@@ -17,5 +17,5 @@ rule build_data:
         hash=lambda wildcards: DATA[wildcards.data].hash,
         config=f"{RESULTS}/configs/data/{{data}}.yaml",
     shell:
-        "python -m rltok_core data build --config {params.config:q} --out $(dirname {output.manifest:q})"
+        "exec python -m rltok_core data build --config {params.config:q} --out $(dirname {output.manifest:q})"
         " > {log:q} 2>&1"

@@ -24,5 +24,5 @@ rule report:
         hash=digest(EXPERIMENT.model_dump(mode="json")),
         experiment=f"{RESULTS}/configs/experiments/{EXPERIMENT.name}.yaml",
     shell:
-        "python -m rltok_core report --experiment {params.experiment:q}"
+        "exec python -m rltok_core report --experiment {params.experiment:q}"
         " --out $(dirname {output.table:q}) > {log:q} 2>&1"

@@ -33,15 +33,23 @@ def _ask(*command: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def allocation() -> str:
-    """One line on what SLURM gave this job, for its log; empty outside of SLURM."""
+def _record() -> dict[str, str]:
+    """What SLURM knows of this job; empty outside of SLURM."""
+    record = job_id() and _ask("scontrol", "--oneliner", "show", "job", job_id())
+    return dict(re.findall(r"([\w/]+)=(\S*)", record or ""))
+
+
+def allocation() -> str | None:
+    """One line on what SLURM gave this job, for its log; None outside of SLURM."""
     if not job_id():
-        return ""
-    has = os.environ.get
+        return None
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or "none"
+    job = _record()
+    if not job:
+        return f"SLURM job {job_id()}: GPUs {gpus}"
     return (
-        f"SLURM job {job_id()} on {has('SLURM_JOB_NODELIST', '?')}: "
-        f"CPUs {has('SLURM_CPUS_PER_TASK', '1')}, memory {has('SLURM_MEM_PER_NODE', '?')} MB, "
-        f"GPUs {has('CUDA_VISIBLE_DEVICES') or 'none'}"
+        f"SLURM job {job_id()} on {job['NodeList']}, until {job['EndTime']}: {job['TRES']}; "
+        f"GPUs {gpus}"
     )
 
 
@@ -59,14 +67,11 @@ def run_again_if_time_is_over() -> str | None:
     Returns:
         What happened, in words; None where there is nothing to say.
     """
-    record = job_id() and _ask("scontrol", "--oneliner", "show", "job", job_id())
-    if not record:
+    job = _record()
+    preempted = job.get("PreemptTime", "None") != "None"
+    if job.get("Reason") != "TimeLimit" and not preempted:
         return None
-    fields = dict(re.findall(r"(\w+)=(\S*)", record))
-    preempted = fields.get("PreemptTime", "None") != "None"
-    if fields.get("Reason") != "TimeLimit" and not preempted:
-        return None
-    why = "preempted" if preempted else f"the time limit of {fields['TimeLimit']} is over"
+    why = "preempted" if preempted else f"the time limit of {job['TimeLimit']} is over"
     if _ask("scontrol", "requeue", job_id()) is None:
         return f"SLURM job {job_id()}: {why}; SLURM doesn't requeue it, Snakemake may"
     return f"SLURM job {job_id()}: {why}; it is in the queue again"

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
 HOME = Path(workflow.basedir)
 sys.path.insert(0, str(HOME))
@@ -77,14 +78,19 @@ DATA = {run.data.id: run.data for run in MATRIX}
 PREPARED = preparations(MATRIX)
 PREPARATION_RULES = sorted({run.estimator.rules for run in PREPARED.values()})
 
-# One step is one command of the library, run by the Python that runs Snakemake, from this checkout,
-# in whatever folder (four braces leave one pair for the shell). RLTOK_SNAKEMAKE tells a job that a
-# killed Snakemake left behind (workflow/reproduce.py). Rules say `exec`: SLURM's SIGTERM would end a
-# shell at once, and with it the allocation, before the process behind it has saved.
+# One step is one command of the library, run by the Python that runs Snakemake (or the container's),
+# from this checkout, in whatever folder (four braces leave one pair for the shell). RLTOK_SNAKEMAKE
+# tells a job that a killed Snakemake left behind (workflow/reproduce.py). Rules say `exec`: SLURM's
+# SIGTERM would end a shell at once, and the allocation with it, before the process in it has saved.
+CONTAINED = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
+OWN_PYTHON = f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "
 shell.prefix(
-    f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
-    f" PYTHONPATH={shlex.quote(str(HOME))}:${{{{PYTHONPATH:-}}}} RLTOK_SNAKEMAKE={os.getpid()}; "
+    f"export {'' if CONTAINED else OWN_PYTHON}"
+    f"PYTHONPATH={shlex.quote(str(HOME))}:${{{{PYTHONPATH:-}}}} RLTOK_SNAKEMAKE={os.getpid()}; "
 )
+if CONTAINED:
+
+    container: f"{HOME}/container/rltok.sif"
 
 
 wildcard_constraints:

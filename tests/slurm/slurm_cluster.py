@@ -1,6 +1,6 @@
-"""A real SLURM of two small nodes on this one machine, for tests; root, Debian, no systemd.
+"""A real SLURM of three small nodes on this one machine, for tests; root, Debian, no systemd.
 
-    python tests/slurm/cluster.py     # brings it up, prints how to reach it, holds it until Ctrl-C
+    python tests/slurm/slurm_cluster.py     # brings it up and holds it until Ctrl-C
 
 munge, mariadb, slurmdbd, slurmctld and a slurmd a node run as children of this process and die with
 it; ports are free ones, all state is in one folder of /tmp. Missing packages come from apt. The one
@@ -28,7 +28,7 @@ PACKAGES = (
 )
 PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd")
 WAIT_SECONDS = 90
-NODES = ("alpha", "beta")
+NODES = ("alpha", "beta", "gamma")
 GPUS = 2  # a node; fake ones, see _gres
 ACCOUNT = "lab"
 CONF = Path("/etc/slurm/slurm.conf")
@@ -70,9 +70,10 @@ AccountingStorageTRES=gres/gpu
 AccountingStoreFlags=job_comment
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-PartitionName=main Nodes=ALL Default=YES PriorityTier=10 DefaultTime=60 MaxTime=2-0
-PartitionName=gpus Nodes=ALL PriorityTier=10 DefaultTime=60 MaxTime=1-0
-PartitionName=urgent Nodes=ALL PriorityTier=20 DefaultTime=60 MaxTime=1-0
+PartitionName=cpu Nodes=alpha,beta Default=YES DefaultTime=60 MaxTime=2-0
+PartitionName=gpu Nodes=alpha,beta DefaultTime=60 MaxTime=1-0
+PartitionName=spare Nodes=gamma PriorityTier=1 DefaultTime=60 MaxTime=1-0
+PartitionName=urgent Nodes=gamma PriorityTier=2 DefaultTime=60 MaxTime=1-0
 """
 NODE = (
     "NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=64000 "
@@ -215,7 +216,7 @@ class Cluster:
         sock = f"{folder}/munge.sock"
         self._daemon(
             "munged",
-            "munged --foreground --force --num-threads=4".split()
+            ["munged", "--foreground", "--force", "--num-threads=4"]
             + [f"--socket={sock}", f"--key-file={folder}/munge.key"]
             + [f"--{name}-file={folder}/munged.{name}" for name in ("pid", "log", "seed")],
             lambda: self("munge", "-n", "-S", sock),

@@ -77,6 +77,21 @@ def run_again_if_time_is_over() -> str | None:
     return f"SLURM job {job_id()}: {why}; it is in the queue again"
 
 
+def longest_minutes() -> dict[str, float]:
+    """Time limits in minutes by partition; the default partition's also under the name ""."""
+    limits = {}
+    for line in (_ask("sinfo", "--noheader", "--format=%P|%l") or "").splitlines():
+        name, limit = line.split("|")
+        # [days-]hours:minutes:seconds, or minutes:seconds
+        found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit)
+        days, hours, minutes, _ = map(int, found.groups("0")) if found else (0, 0, 0, 0)
+        longest = (days * 24 + hours) * 60 + minutes if found else float("inf")
+        limits[name.rstrip("*")] = longest
+        if name.endswith("*"):
+            limits[""] = longest
+    return limits
+
+
 def left_behind(folder: Path, comments: set[str]) -> dict[str, str]:
     """Jobs of this user in the queue that were submitted in `folder` with one of the comments.
 

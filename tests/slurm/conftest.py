@@ -60,9 +60,20 @@ def slow_folder(tmp_path_factory, cluster, base, words, data) -> Callable[..., F
             "training": {"steps": steps},
             "matrix": [{"data": words, "size": "tiny", "estimators": [entry]}],
         }
-        return Folder(home / name, cluster, experiment, data)
+        make.made[name] = Folder(home / name, cluster, experiment, data)
+        return make.made[name]
 
+    make.made = {}
     return make
+
+
+@pytest.fixture(scope="session")
+def long_training(slow_folder):
+    """Started first, looked at last: too long for two allocations of a minute (and a half)."""
+    folder = slow_folder("long", steps=60, seconds=3.0)
+    process = folder.start("--set-resources", "train:runtime=1")
+    yield folder, process
+    process.kill()
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +83,7 @@ def undisturbed(slow_folder) -> Callable[[int], dict[str, torch.Tensor]]:
     @functools.cache
     def weights(steps: int) -> dict[str, torch.Tensor]:
         folder = slow_folder(f"undisturbed_{steps}", steps)
-        run = folder.runs[0]
+        run = folder.config
         assert train(run, folder.path / "results/data" / run.data.id, folder.run) == 0
         return torch.load(folder.run / "final.pt", weights_only=True)["model"]
 

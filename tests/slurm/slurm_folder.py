@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -30,41 +31,42 @@ def wait_for(condition: Callable, what: str):
     return found
 
 
-class Folder:
-    """A folder with an experiment, where snakemake runs as a user's would."""
+def submitted(cluster: Cluster, folder: Path) -> list[dict[str, str]]:
+    """SLURM's own account of the jobs that were submitted in a folder."""
+    fields = "JobID,Comment,State,ExitCode,ReqTRES,AllocTRES,Partition,Account,WorkDir,SubmitLine"
+    text = cluster("sacct", "-X", "-n", "-P", "--delimiter=\t", f"--format={fields}")
+    rows = [dict(zip(fields.split(","), row.split("\t"), strict=True)) for row in text.split("\n")]
+    return [row for row in rows if row["WorkDir"] == str(folder)]
 
-    def __init__(self, path: Path, cluster: Cluster, experiment: dict, data: Path | None = None):
+
+class Folder:
+    """A folder with one run in its experiment, where snakemake trains that on SLURM."""
+
+    def __init__(self, path: Path, cluster: Cluster, experiment: dict, data: Path):
         path.mkdir()
-        self.path, self.cluster, self.experiment = path, cluster, experiment
+        self.path, self.cluster = path, cluster
         (path / "slurm").symlink_to(REPO / "slurm")
         (path / "e.yaml").write_text(yaml.safe_dump(experiment), encoding="utf-8")
-        if data:
-            shutil.copytree(data, path / "results/data")
-        self.runs = read_experiment(path / "e.yaml", REPO / "configs")[1]
+        shutil.copytree(data, path / "results/data")
+        (self.config,) = read_experiment(path / "e.yaml", REPO / "configs")[1]
+        self.run = path / "results/runs" / self.config.id
 
-    @property
-    def run(self) -> Path:
-        """The folder of the first run."""
-        return self.path / "results/runs" / self.runs[0].id
-
-    def weights(self, run) -> dict[str, torch.Tensor]:
-        file = self.path / "results/runs" / run.id / "final.pt"
-        return torch.load(file, weights_only=True)["model"]
-
-    def start(self, *options: str, profile: bool = True) -> subprocess.Popen:
-        """snakemake in the background; its words go to `words`."""
+    def start(self, *options: str) -> subprocess.Popen:
+        """snakemake in the background, for the training alone; its words go to `words`."""
         self.words = self.path / f"snakemake.{len(list(self.path.glob('snakemake.*')))}"
         command = [sys.executable, "-m", "snakemake", "-s", str(REPO / "Snakefile")]
-        command += ["--cores", "all", "--configfile", "e.yaml"]
-        command += ["--profile", "slurm", *QUICK] if profile else []
+        command += ["--cores", "all", "--profile", "slurm", *QUICK, "--configfile", "e.yaml"]
+        goal = str((self.run / "final.pt").relative_to(self.path))
         with open(self.words, "w", encoding="utf-8") as file:
             return subprocess.Popen(
-                [*command, *options],
+                [*command, *options, "--", goal],
                 cwd=self.path,
                 env={**os.environ, "PYTHONPATH": str(REPO)},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
+                # a shell ignores SIGINT in what it starts in the background: not in a test of it
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
 
     def finish(self, process: subprocess.Popen, code: int | None = 0) -> str:
@@ -77,15 +79,12 @@ class Folder:
         assert code is None or process.returncode == code, words
         return words
 
-    def train_only(self) -> list[str]:
-        """The goal that leaves evaluation and report out."""
-        return ["--", str((self.run / "final.pt").relative_to(self.path))]
-
     def steps(self) -> list[int]:
         """Steps in the metrics, in the file's order."""
         file = self.run / "metrics.jsonl"
-        lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-        return [one["step"] for one in map(json.loads, lines) if one["kind"] == "train"]
+        text = file.read_text(encoding="utf-8") if file.is_file() else ""
+        whole = text.split("\n")[:-1]
+        return [one["step"] for one in map(json.loads, whole) if one["kind"] == "train"]
 
     def reached(self, step: int) -> None:
         wait_for(lambda: (self.steps() or [0])[-1] >= step, f"step {step} of {self.run}")
@@ -96,6 +95,10 @@ class Folder:
             file.read_text(encoding="utf-8") for file in sorted(self.path.glob("snakemake.*"))
         )
         return re.findall(r"SLURM jobid (\d+) \(log: \S*rule_train", words)
+
+    def hurry(self) -> None:
+        """From here on the training's steps take no longer than they must."""
+        (self.path / "hurry").touch()
 
     def summary(self) -> dict:
         return json.loads((self.run / "training.json").read_text(encoding="utf-8"))

@@ -26,6 +26,7 @@ from rltok_core.errors import UserError
 onstart:
     jobs = list(workflow.dag.needrun_jobs())
     require_gpus(jobs)
+    require_time_limits(jobs)
     make_way_for(jobs)
     write_matrix(EXPERIMENT, MATRIX, Path(RESULTS) / "configs")
 
@@ -43,6 +44,20 @@ def require_gpus(jobs: list) -> None:
             "nothing was started. On a cluster: --profile slurm (docs/on-your-cluster.md). "
             "For two CPU cores there is configs/experiments/laptop.yaml"
         )
+
+
+def require_time_limits(jobs: list) -> None:
+    """Raises WorkflowError where a job asks for more time than its partition gives: it would wait for ever."""
+    limits = {} if workflow.local_exec else slurm.longest_minutes()
+    for job in jobs:
+        partition = job.resources.get("slurm_partition", "")
+        asked, limit = job.resources.get("runtime", 0), limits.get(partition, float("inf"))
+        if not job.is_local and asked > limit:
+            raise WorkflowError(
+                f"rule {job.name} asks for {asked} minutes, more than the {limit:.0f} of SLURM's partition "
+                f"{partition or '(the default)'}; nothing was started. In the profile (workflow/profiles/slurm): "
+                f"set-resources: {job.name}: runtime: {limit:.0f}"
+            )
 
 
 def make_way_for(jobs: list) -> None:

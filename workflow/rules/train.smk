@@ -16,6 +16,7 @@ rule train:
     threads: lambda wildcards: processors(RUNS[wildcards.run])
     resources:
         gpu=lambda wildcards: RUNS[wildcards.run].runtime.gpus,
+        nodes=1,
         cpus_per_task=lambda wildcards: processors(RUNS[wildcards.run]),
         mem_mb=lambda wildcards, attempt: memory_mb(RUNS[wildcards.run], attempt),
         runtime=lambda wildcards, attempt: minutes(RUNS[wildcards.run], attempt),

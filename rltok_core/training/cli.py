@@ -1,9 +1,12 @@
 """`rltok train`: train one run, or go on with it; safe to interrupt and to run again."""
 
 import argparse
+import os
 from pathlib import Path
 
 from rltok_core.config.experiment import read_run
+from rltok_core.errors import UserError
+from rltok_core.training.launch import is_worker, launch, leave_code, ranks_wanted, slurm_nodes
 from rltok_core.training.loop import train
 
 
@@ -14,5 +17,22 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--data", type=Path, required=True, help="data folder (rltok data build)")
     parser.add_argument("--prepared", type=Path, help="prepared folder (rltok prepare)")
     parser.add_argument("--out", type=Path, required=True, help="run folder")
+    parser.add_argument(
+        "--ranks", type=int, help="processes; default: one a GPU (runtime.gpus), else one"
+    )
     arguments = parser.parse_args(argv)
-    return train(read_run(arguments.config), arguments.data, arguments.out, arguments.prepared)
+    run = read_run(arguments.config)
+    if not is_worker(os.environ):
+        ranks = ranks_wanted(arguments.ranks, run.runtime)
+        if ranks > 1:
+            return launch(argv, ranks, slurm_nodes(os.environ))
+    code = 1  # whatever isn't caught here is a traceback
+    try:
+        code = train(run, arguments.data, arguments.out, arguments.prepared)
+    except UserError as error:
+        code = error.code
+        raise
+    finally:
+        if is_worker(os.environ):
+            leave_code(code)
+    return code

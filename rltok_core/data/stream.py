@@ -7,6 +7,7 @@ Shapes: B rows of a batch, S positions.
 """
 
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -30,14 +31,33 @@ class RandomStream:
 
     def __init__(self, keys_B: list[int], device="cpu", constant: float | None = None):
         self.keys_B, self.device, self.constant = list(keys_B), device, constant
+        self._drawn: dict[tuple[int, str], torch.Tensor] = {}
+        self.asked: set[tuple[int, str]] = set()
 
     def uniform(self, length: int, channel: str = "boundary") -> torch.Tensor:
         """u_BS float32, (rows, length); the first n numbers of a row don't depend on length."""
+        self.asked.add((length, channel))
         if self.constant is not None:
             return torch.full((len(self.keys_B), length), self.constant, device=self.device)
+        if (length, channel) in self._drawn:
+            return self._drawn[length, channel]
+        return self._draw(length, channel).to(self.device)
+
+    def ahead(self, asked: set[tuple[int, str]]) -> None:
+        """Draw now what will be asked for as (length, channel): the numbers stay the same."""
+        for length, channel in asked:
+            self._drawn[length, channel] = self._draw(length, channel)
+
+    def moved(self, move: Callable[[torch.Tensor], torch.Tensor], device) -> "RandomStream":
+        """The same numbers on another device; `move` takes there what has been drawn."""
+        stream = RandomStream(self.keys_B, device, self.constant)
+        stream._drawn = {key: move(u_BS) for key, u_BS in self._drawn.items()}
+        return stream
+
+    def _draw(self, length: int, channel: str) -> torch.Tensor:
         u_BS = np.empty((len(self.keys_B), length), dtype=np.float32)
         for row, key in enumerate(self.keys_B):
             bits = np.random.Generator(np.random.Philox(key=stream_key(key, channel)))
             # 24 random bits fill a float32's mantissa: never rounds up to 1
             u_BS[row] = bits.integers(0, 1 << 24, size=length, dtype=np.uint32) * 2.0**-24
-        return torch.from_numpy(u_BS).to(self.device)
+        return torch.from_numpy(u_BS)

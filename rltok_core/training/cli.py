@@ -6,8 +6,16 @@ from pathlib import Path
 
 from rltok_core.config.experiment import read_run
 from rltok_core.errors import UserError
-from rltok_core.training.launch import is_worker, launch, leave_code, ranks_wanted, slurm_nodes
+from rltok_core.training.launch import (
+    follow_launcher,
+    is_worker,
+    launch,
+    leave_code,
+    ranks_wanted,
+    slurm_nodes,
+)
 from rltok_core.training.loop import train
+from rltok_core.training.ranks import OtherRank
 
 
 def main(argv: list[str]) -> int:
@@ -26,9 +34,12 @@ def main(argv: list[str]) -> int:
         ranks = ranks_wanted(arguments.ranks, run.runtime)
         if ranks > 1:
             return launch(argv, ranks, slurm_nodes(os.environ))
+    follow_launcher()
     code = 1  # whatever isn't caught here is a traceback
     try:
         code = train(run, arguments.data, arguments.out, arguments.prepared)
+    except OtherRank as error:
+        code = error.code
     except UserError as error:
         code = error.code
         raise

@@ -5,8 +5,10 @@ torchrun by itself turns every exit code of its workers into 1, dies of SIGUSR1 
 SIGTERM, SIGUSR1 and SIGINT are handed to the workers, and they have GRACE_SECONDS to save.
 """
 
+import ctypes
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,7 @@ from rltok_core.errors import (
 )
 
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 GRACE_SECONDS = 600  # a scheduler's own patience is shorter
 CODES = "RLTOK_EXIT_CODES"  # the folder in which workers leave theirs
 
@@ -108,8 +111,8 @@ def launch(arguments: list[str], ranks: int, nodes: Nodes) -> int:
         os.environ[CODES] = folder
         try:
             elastic_launch(config, sys.executable)("-m", "rltok_core", "train", *arguments)
-        except SignalException as signal:
-            asked = signal.sigval
+        except SignalException as error:
+            asked = error.sigval
         except ChildFailedError as error:
             killed = [(r, f.exitcode) for r, f in error.failures.items() if f.exitcode < 0]
             died = "".join(f"; rank {rank} died of signal {-code}" for rank, code in killed)
@@ -127,6 +130,12 @@ def launch(arguments: list[str], ranks: int, nodes: Nodes) -> int:
         file=sys.stderr,
     )
     return EXIT_RANK_LOST
+
+
+def follow_launcher() -> None:
+    """A launcher that is killed can't pass on a signal: Linux then sends its workers SIGTERM."""
+    if CODES in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def leave_code(code: int) -> None:

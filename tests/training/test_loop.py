@@ -272,9 +272,9 @@ def test_accumulated_micro_batches_give_the_whole_batch_gradient(bench, micro_ba
     def gradient(micro: int) -> torch.Tensor:
         run = bench.run(estimator=UNIFORM, batch_size=8, runtime={"micro_batch": micro})
         trainer = Trainer(run, open_windows(run, Estimator, "train", bench.data, None))
-        _, batches = trainer.batches(0)
-        assert len({int(n) for batch in batches for n in batch.length_B}) > 1
-        sums, _ = trainer.gradient(batches, 0.2)
+        data = trainer.batches(0)
+        assert len({int(n) for batch in data.batches for n in batch.length_B}) > 1
+        sums, _ = trainer.gradient(data, 0.2)
         grads = [p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None]
         return torch.cat(grads), sums
 

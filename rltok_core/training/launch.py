@@ -1,4 +1,4 @@
-"""Several processes of one run: `rltok train --ranks N` starts torchrun's agent and passes on codes.
+"""Several processes of one run: `rltok train --ranks N` calls torchrun's agent, passes on codes.
 
 torchrun by itself turns every exit code of its workers into 1, dies of SIGUSR1 and gives workers
 30 seconds to save. So the agent is called from here: each worker leaves its exit code in a folder,
@@ -93,7 +93,7 @@ def launch(arguments: list[str], ranks: int, nodes: Nodes) -> int:
     """
     if ranks % nodes.count:
         raise UserError(f"{ranks} ranks can't be shared out evenly over {nodes.count} nodes")
-    for name in ("agent", "multiprocessing"):  # says what we say below, in other words
+    for name in ("agent.server.api", "multiprocessing.api"):  # say what is said below
         logging.getLogger(f"torch.distributed.elastic.{name}").setLevel(logging.CRITICAL)
     config = LaunchConfig(
         min_nodes=nodes.count,

@@ -28,6 +28,8 @@ class Proposal:
             deterministic rule it is boundary_BS as float.
         free_BS: bool, positions that the estimator itself decided (neither forced nor padding).
         logit_BS: float, with gradient, for those that learn; None for rules.
+        drawn_BS: float, the probabilities that the free boundaries were drawn with, position by
+            position, where these aren't prob_BS.
         extra: whatever the estimator wants to hand on to its own later methods.
     """
 
@@ -35,6 +37,7 @@ class Proposal:
     prob_BS: torch.Tensor
     free_BS: torch.Tensor
     logit_BS: torch.Tensor | None = None
+    drawn_BS: torch.Tensor | None = None
     extra: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
@@ -116,6 +119,10 @@ class Estimator(nn.Module):
         learned: it has a target-rate curriculum and controller, if these are switched on.
         hint: None, "truth" (the planted language's boundaries) or "prepared" (prepare() writes
             them beforehand).
+        samples: draws of the boundaries for each row in training (evaluation has one). They share
+            the down layers' work; propose() and losses() see the rows of the first draw, then
+            those of the second, ... (batch.samples).
+        antithetic: every second draw uses the mirrored uniform numbers of the one before.
 
     Args:
         params: the YAML's params, each of them a keyword of the subclass's Params dataclass.
@@ -127,6 +134,8 @@ class Estimator(nn.Module):
     causal: bool = True
     learned: bool = False
     hint: str | None = None
+    samples: int = 1
+    antithetic: bool = False
 
     def __init__(self, params: dict, d_model: int, target_rate: float, seq_len: int):
         super().__init__()

@@ -32,6 +32,7 @@ class Params(ReturnParams):
     """See configs/estimators/critic.yaml."""
 
     early_exit_input: bool
+    batch_relative: bool
     lam_value: float
 
     def __post_init__(self):

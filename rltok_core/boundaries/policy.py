@@ -112,20 +112,30 @@ class Policy(Estimator):
         prior_logit = math.log(rate / (1 - rate)) + self.rate_bias
         forced, cap = forced_BS(batch), self._cap()
         u_BS = batch.stream.uniform(batch.ids_BS.shape[1])
-        if width == 1:
+        drawn_BS = self.drawn_with(batch, target_rate)
+        if drawn_BS is not None:
+            a_BS = ((u_BS < drawn_BS) | forced) & batch.valid_BS
+        elif width == 1:
             logit_BS = _capped(v_BSw[..., 0] + prior_logit, cap)
             a_BS = ((u_BS < torch.sigmoid(logit_BS.detach())) | forced) & batch.valid_BS
         else:
             a_BS = sample_boundaries(v_BSw, u_BS, forced, batch.length_B, float(prior_logit), cap)
+        z_BS = v_BSw[..., 0]
+        if width > 1:
             # history_BSw[..., k - 1] = a_{i-k}, zero before the row's start; last column: bias
             history_BSw = F.pad(a_BS.to(v_BSw.dtype), (width - 1, 0)).unfold(1, width, 1)
             history_BSw = torch.cat(
                 [history_BSw[..., :-1].flip(-1), torch.ones_like(v_BSw[..., :1])], dim=-1
             )
-            logit_BS = _capped((v_BSw * history_BSw).sum(-1) + prior_logit, cap)
+            z_BS = (v_BSw * history_BSw).sum(-1)
+        logit_BS = _capped(z_BS + prior_logit, cap)
         free_BS = batch.valid_BS & ~forced
         prob_BS = torch.where(free_BS, torch.sigmoid(logit_BS), a_BS.to(logit_BS.dtype))
-        return Proposal(a_BS, prob_BS, free_BS, logit_BS)
+        return Proposal(a_BS, prob_BS, free_BS, logit_BS, drawn_BS=drawn_BS)
+
+    def drawn_with(self, batch: Batch, target_rate: float) -> torch.Tensor | None:
+        """Probabilities to draw boundaries with (Proposal.drawn_BS); None: the policy's own."""
+        return None
 
     def target_term(self, outcome: Outcome) -> LossTerm:
         """L_target of paper.md 5: mean(l) x detach(mean(p) - target), a push on the logits."""

@@ -68,7 +68,7 @@ class Pooling(Estimator):
         boundary_BS = ((soft_BS > 0.5) | forced) & batch.valid_BS
         free_BS = batch.valid_BS & ~forced
         prob_BS = torch.where(free_BS, torch.sigmoid(logit_BS), boundary_BS.to(logit_BS.dtype))
-        return Proposal(boundary_BS, prob_BS, free_BS, logit_BS, {"soft_BS": soft_BS})
+        return Proposal(boundary_BS, prob_BS, free_BS, logit_BS, extra={"soft_BS": soft_BS})
 
     def to_tokens(self, x_BSD: torch.Tensor, proposal: Proposal) -> Tokens:
         """Mean of each segment; a boundary's gradient moves the later bytes of its segment.

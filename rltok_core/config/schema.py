@@ -160,6 +160,11 @@ class EvaluationConfig(Strict):
     heatmap_documents: list[int] = [1, 3, 5, 7]
     heatmap_bytes: int = Field(320, ge=8)
     boundary_tolerance: int = Field(0, ge=0, description="bytes late that still count as the truth")
+    words: Literal["whitespace", "jieba", "janome"] = Field(
+        "whitespace",
+        description="what says where words start; where there is no whitespace, a "
+        "segmenter: jieba (Chinese) or janome (Japanese)",
+    )
 
 
 class RunConfig(Strict):
@@ -190,7 +195,10 @@ class RunConfig(Strict):
     @property
     def evaluation_hash(self) -> str:
         """Identity of what is measured on the run: changed settings evaluate again, not train."""
-        return digest({"run": self.hash, "evaluation": self.evaluation.model_dump(mode="json")})
+        settings = self.evaluation.model_dump(mode="json")
+        if settings["words"] == "whitespace":
+            del settings["words"]  # a later key: what was measured before it keeps its identity
+        return digest({"run": self.hash, "evaluation": settings})
 
     @property
     def preparation_hash(self) -> str:

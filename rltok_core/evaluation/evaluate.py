@@ -10,7 +10,7 @@ What is not defined (no whitespace in the text, no token level, no known truth) 
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ from rltok_core.evaluation.segmentation import (
     word_starts,
 )
 from rltok_core.evaluation.subject import Subject
+from rltok_core.evaluation.words import character_starts, segmented_words
 from rltok_core.training.inputs import prepared_hints, read_data_hash, read_hints
 from rltok_core.training.manifest import provenance
 from rltok_core.training.watch import out_of_bounds
@@ -103,12 +104,29 @@ def _by_position(scores: list[WindowScore], n_positions: int) -> dict[str, list]
     }
 
 
-def _segmentation(scores: list[WindowScore], held_out: HeldOut, tolerance: int) -> dict:
-    """Agreement of the sampled boundaries with word starts, BPE and the truth, where known."""
+def _words(store: ByteStore, segmenter: str) -> Callable[[WindowScore], np.ndarray]:
+    """Where the words of a window start, by whitespace or by a segmenter of its document."""
+    if segmenter == "whitespace":
+        return lambda score: word_starts(np.asarray(store[score.document][score.slice]))
+
+    @lru_cache(maxsize=4)  # a document's windows come one after the other
+    def starts(document: int) -> np.ndarray:
+        return segmented_words(store[document], segmenter, f"{store.folder}: document {document}")
+
+    return lambda score: _without_first(starts(score.document)[score.slice])
+
+
+def _without_first(starts: np.ndarray) -> np.ndarray:
+    """A window's first byte is no start: what starts there has bos's forced boundary already."""
+    return np.concatenate([np.zeros(min(1, len(starts)), dtype=bool), starts[1:]])
+
+
+def _segmentation(scores: list[WindowScore], held_out: HeldOut, tolerance: int, by: str) -> dict:
+    """Agreement of the sampled boundaries with words, characters, BPE and truth, where known."""
     store = held_out.store
 
-    def words(score: WindowScore) -> np.ndarray:
-        return word_starts(np.asarray(store[score.document][score.slice]))
+    def characters(score: WindowScore) -> np.ndarray:
+        return _without_first(character_starts(np.asarray(store[score.document][score.slice])))
 
     def stored(flags: np.ndarray) -> Callable[[WindowScore], np.ndarray]:
         def reference(score: WindowScore) -> np.ndarray:
@@ -117,18 +135,23 @@ def _segmentation(scores: list[WindowScore], held_out: HeldOut, tolerance: int) 
 
         return reference
 
-    def agreement(reference: Callable[[WindowScore], np.ndarray], late: int = 0) -> dict:
+    def agreement(reference: Callable[[WindowScore], np.ndarray], late: int = 0) -> Agreement:
         total = Agreement(late)
         for score in scores:
             total.add(score.boundary, reference(score))
-        return total.scores()
+        return total
 
     bpe, truth = held_out.bpe, store.truth
+    words, starts = agreement(_words(store, by)), agreement(characters)
     return {
-        "word_starts": agreement(words),
-        "bpe": None if bpe is None else agreement(stored(bpe)),
-        "truth": None if truth is None else agreement(stored(truth)),
-        "truth_tolerant": None if truth is None else agreement(stored(truth), tolerance),
+        "word_starts": words.scores(),
+        "word_chance": words.chance,
+        "words_by": by,
+        "character_starts": starts.scores(),
+        "character_chance": starts.chance,
+        "bpe": None if bpe is None else agreement(stored(bpe)).scores(),
+        "truth": None if truth is None else agreement(stored(truth)).scores(),
+        "truth_tolerant": None if truth is None else agreement(stored(truth), tolerance).scores(),
     }
 
 
@@ -226,7 +249,9 @@ def evaluate(
         "token_lengths": {str(n): lengths.counts[n] for n in sorted(lengths.counts)},
         "whitespace_share": space.share,
         "whitespace_chance": space.chance,
-        "segmentation": _segmentation(scores, held_out, settings.boundary_tolerance),
+        "segmentation": _segmentation(
+            scores, held_out, settings.boundary_tolerance, settings.words
+        ),
         "boundary_tolerance": settings.boundary_tolerance,
         "floor_bpb": floor,
         "gap_bpb": None if floor is None else corpus.bpb - floor,

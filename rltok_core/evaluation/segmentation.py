@@ -59,6 +59,7 @@ class Agreement:
     """Precision, recall and F1 of boundaries, summed over windows before any division."""
 
     tolerance: int = 0
+    positions: int = 0
     predicted: int = 0
     reference: int = 0
     matched: int = 0
@@ -66,6 +67,7 @@ class Agreement:
     def add(self, boundary: np.ndarray, reference: np.ndarray) -> None:
         """Add one window: bool (n,) each; the last byte's forced boundary is left out of both."""
         boundary, reference = boundary[:-1].astype(bool), reference[:-1].astype(bool)
+        self.positions += len(boundary)
         self.predicted += int(np.count_nonzero(boundary))
         self.reference += int(np.count_nonzero(reference))
         self.matched += matches(boundary, reference, self.tolerance)
@@ -84,6 +86,11 @@ class Agreement:
             "r": ratio(self.matched, self.reference),
             "f1": ratio(2 * self.matched, self.reference and self.predicted + self.reference),
         }
+
+    @property
+    def chance(self) -> float | None:
+        """The precision of boundaries strewn at random: references a position that isn't forced."""
+        return self.reference / self.positions if self.positions else None
 
 
 @dataclass

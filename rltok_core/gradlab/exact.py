@@ -46,6 +46,10 @@ class FixedStream(RandomStream):
     def uniform(self, length: int, channel: str = "boundary") -> torch.Tensor:
         return self.u_BS
 
+    def repeated(self, samples: int, antithetic: bool) -> "FixedStream":
+        """Every draw has numbers of its own already."""
+        return self
+
 
 def all_sequences(length: int) -> torch.Tensor:
     """bool (2^(length - 2), length): every boundary sequence with both ends forced."""
@@ -74,6 +78,7 @@ class Watched(nn.Module):
         super().__init__()
         self.inner, self.cut, self.impose = inner, cut, impose
         self.learned = False  # the open phase of a curriculum has no place here
+        self.antithetic = inner.antithetic
         self.proposal: Proposal | None = None
 
     def propose(self, x_BSD, batch, target_rate):

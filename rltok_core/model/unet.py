@@ -29,13 +29,15 @@ class Prediction:
     """What the U-Net says of a batch.
 
     Attributes:
+        batch: the rows, repeated where several draws of the boundaries were asked for.
         logits_BSC: next-byte logits over the 256 bytes alone: special ids have no probability.
-        early_logits_BSC: the same by the early exit, from x_BSD.
+        early_logits_BSC: the same by the early exit, from x_BSD: of the rows of one draw.
         proposal: the boundaries used.
         tokens: the token level's input; None without a token level.
-        x_BSD: byte vectors after the down layers.
+        x_BSD: byte vectors after the down layers, of the rows of one draw: all draws share them.
     """
 
+    batch: Batch
     logits_BSC: torch.Tensor
     early_logits_BSC: torch.Tensor
     proposal: Proposal
@@ -88,7 +90,11 @@ class UNet(nn.Module):
         self.early_head.weight.copy_(self.head.weight)
 
     def forward(
-        self, batch: Batch, target_rate: float, mid: Literal["use", "stale", "zero"] = "use"
+        self,
+        batch: Batch,
+        target_rate: float,
+        mid: Literal["use", "stale", "zero"] = "use",
+        samples: int = 1,
     ) -> Prediction:
         """Predict the next byte at every position.
 
@@ -99,36 +105,63 @@ class UNet(nn.Module):
             mid: how the token level is used, to measure what it is worth. "stale": each byte
                 receives the token before the latest (the first where there is none); "zero":
                 nothing.
+            samples: draws of the boundaries for each row, which share the down layers' work.
         """
-        config = self.config
-        table = rope_table(
-            batch.ids_BS.shape[1],
-            config.d_model // config.n_heads,
-            config.rope_theta,
-            batch.ids_BS.device,
-        )
-        x_BSD = self.embedding(batch.ids_BS)
+        x_BSD = self.encode(batch)
+        batch = batch.repeated(samples, self.estimator.antithetic)
+        proposal = self.propose(_repeated(x_BSD, samples), batch, target_rate)
+        return self.decode(x_BSD, batch, proposal, mid)
+
+    def encode(self, batch: Batch) -> torch.Tensor:
+        """Embedding and down layers: x_BSD, which knows nothing of boundaries."""
+        table, x_BSD = self._rope(batch), self.embedding(batch.ids_BS)
         for layer in self.down:
             x_BSD = layer(x_BSD, table)
+        return x_BSD
+
+    def propose(self, x_BSD: torch.Tensor, batch: Batch, target_rate: float) -> Proposal:
+        """The estimator's boundaries, or all of them in the open phase; see forward()."""
         proposal = self.estimator.propose(x_BSD, batch, target_rate)
         if target_rate >= 1 and self.estimator.learned:
             valid_BS = batch.valid_BS
             proposal = replace(proposal, boundary_BS=valid_BS, free_BS=torch.zeros_like(valid_BS))
-        z_BSD, tokens = x_BSD, None
+        return proposal
+
+    def decode(
+        self,
+        x_BSD: torch.Tensor,
+        batch: Batch,
+        proposal: Proposal,
+        mid: Literal["use", "stale", "zero"] = "use",
+    ) -> Prediction:
+        """Everything after the boundaries are known: token level, up layers, both heads.
+
+        Args:
+            x_BSD: what encode() says of the rows of one draw.
+            batch, proposal: the rows of all draws (batch.samples).
+        """
+        table, shared_BSD = self._rope(batch), _repeated(x_BSD, batch.samples)
+        z_BSD, tokens = shared_BSD, None
         if self.config.n_mid:
-            tokens = self.estimator.to_tokens(x_BSD, proposal)
+            tokens = self.estimator.to_tokens(shared_BSD, proposal)
             # rows without any boundary add zero: a batch of nothing else has no tokens at all
             if mid != "zero" and tokens.x_BTD.shape[1]:
-                z_BSD = x_BSD + self._token_level(tokens, proposal, table, mid == "stale")
+                z_BSD = shared_BSD + self._token_level(tokens, proposal, table, mid == "stale")
         for layer in self.up:
             z_BSD = layer(z_BSD, table)
         return Prediction(
+            batch=batch,
             logits_BSC=F.linear(z_BSD, self.head.weight[N_SPECIAL:]),
             early_logits_BSC=F.linear(x_BSD, self.early_head.weight[N_SPECIAL:]),
             proposal=proposal,
             tokens=tokens,
             x_BSD=x_BSD,
         )
+
+    def _rope(self, batch: Batch) -> torch.Tensor:
+        config, ids_BS = self.config, batch.ids_BS
+        size = config.d_model // config.n_heads
+        return rope_table(ids_BS.shape[1], size, config.rope_theta, ids_BS.device)
 
     def _token_level(
         self, tokens: Tokens, proposal: Proposal, table: torch.Tensor, stale: bool
@@ -168,12 +201,19 @@ class UNet(nn.Module):
         }
 
 
+def _repeated(x_BSD: torch.Tensor, samples: int) -> torch.Tensor:
+    return x_BSD if samples == 1 else x_BSD.repeat(samples, 1, 1)
+
+
 def target_logp(prediction: Prediction, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """(logp_BS, logp_early_BS): float32 log-probability (nats) of each position's next byte by
-    the two heads, with gradient; 0 where nothing is predicted."""
-    scored_BS, target_N = batch.scored_BS, batch.target_BS.flatten()
+    the two heads, with gradient; 0 where nothing is predicted. `batch` has the rows of all draws
+    (prediction.batch), and so do both."""
 
     def logp_BS(logits_BSC):
+        # the early exit has the rows of one draw
+        scored_BS = batch.scored_BS[: len(logits_BSC)]
+        target_N = batch.target_BS[: len(logits_BSC)].flatten()
         logits_NC = widened(logits_BSC).flatten(0, 1)
         if compiled_path(logits_NC):
             logp_N = CompiledLogProbability.apply(logits_NC, target_N)
@@ -181,4 +221,7 @@ def target_logp(prediction: Prediction, batch: Batch) -> tuple[torch.Tensor, tor
             logp_N = -F.cross_entropy(logits_NC, target_N, reduction="none")
         return logp_N.view_as(scored_BS) * scored_BS
 
-    return logp_BS(prediction.logits_BSC), logp_BS(prediction.early_logits_BSC)
+    early_BS = logp_BS(prediction.early_logits_BSC)
+    if batch.samples > 1:
+        early_BS = early_BS.repeat(batch.samples, 1)
+    return logp_BS(prediction.logits_BSC), early_BS

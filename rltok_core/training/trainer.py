@@ -152,7 +152,6 @@ class Trainer:
         self.device, self.ranks = run.runtime.device, ranks or Ranks()
         self.cuts = cuts(self.config.batch_size, run.runtime.micro_batch, self.ranks.size)
         self._data = Ahead(self._to_come, self.config.steps)
-        self._channels: set[str] = set()  # of random numbers that the last step used
         estimator = build_estimator(
             run.estimator, run.model.d_model, self.config.target_rate, self.config.seq_len
         )
@@ -218,7 +217,10 @@ class Trainer:
         keys = [stream_key(self.run.seed, "train", step, row) for row in range(size)]
         mine = self.cuts[self.ranks.rank :: self.ranks.size]
         batches = [
-            self.windows.batch([rows[i] for i in cut], [keys[i] for i in cut]) for cut in mine
+            self.windows.batch([rows[i] for i in cut], [keys[i] for i in cut]).at(
+                step / self.config.steps
+            )
+            for cut in mine
         ]
         return StepData(
             samples=rows,
@@ -228,11 +230,8 @@ class Trainer:
         )
 
     def _to_come(self, step: int) -> StepData:
-        """batches(), ready for the device, with the random numbers drawn that were last used."""
+        """batches(), ready for the device."""
         data = self.batches(step)
-        for batch in data.batches:
-            width = batch.ids_BS.shape[1]
-            batch.stream.ahead({(width, channel) for channel in self._channels})
         if self.device == "cpu":
             return data
         return dataclasses.replace(data, batches=[batch.pinned() for batch in data.batches])
@@ -271,6 +270,7 @@ class Trainer:
                 result = objective(self.model, batch, self.config, target_rate)
             (result.loss * share).backward()
             boundary_BS = result.prediction.proposal.boundary_BS
+            batch = result.prediction.batch  # the rows of every draw of the boundaries
             boundaries, positions = boundary_counts(batch, boundary_BS)
             marked, whitespace = whitespace_counts(batch, boundary_BS)
             flops = step_flops(self.model, batch, result.prediction)
@@ -287,7 +287,6 @@ class Trainer:
                 whitespace=whitespace,
             )
             terms.add(**{name: value * share for name, value in result.terms.items()})
-            self._channels = {channel for _, channel in batch.stream.asked}
         flops_paper, flops_counted = self._total(sums, terms, flops_paper, flops_counted)
         self.progress.flops_paper += flops_paper
         self.progress.flops_counted += flops_counted

@@ -113,7 +113,8 @@ def batch_of(hints_of):
 
 def loss_of(model, batch, rate=RATE):
     """The total loss, as training puts it together."""
-    prediction = model(batch, rate)
+    prediction = model(batch, rate, samples=model.estimator.samples)
+    batch = prediction.batch
     logp_BS, early_BS = target_logp(prediction, batch)
     terms = model.estimator.losses(Outcome(batch, prediction.proposal, logp_BS, early_BS, rate))
     count = batch.scored_BS.sum()

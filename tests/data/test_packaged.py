@@ -10,6 +10,7 @@ from rltok_core.config.experiment import load_data
 from rltok_core.config.sources import CodeSource, ProseSource
 from rltok_core.data.documents import Log
 from rltok_core.data.packaged import PROSE, cut_blocks, read_code, read_prose
+from rltok_core.data.scripts import SCRIPTS
 from rltok_core.errors import UserError
 
 
@@ -101,8 +102,8 @@ def test_build_settings_of_the_machine_are_left_out():
 def test_pinned_versions_are_the_installed_ones():
     for name, version in load_data("code").source.distributions.items():
         assert importlib.metadata.version(name) == version
-    pins = dict(re.findall(r"^([a-z]+)==(\S+) --hash", _requirements(), re.MULTILINE))
-    assert pins == PROSE
+    pins = dict(re.findall(r"^([a-z-]+)==(\S+) --hash", _requirements(), re.MULTILINE))
+    assert pins == PROSE | SCRIPTS
 
 
 def _requirements():

@@ -187,6 +187,21 @@ def test_open_phase_overrules_a_learned_estimator_only():
         assert int(model(batch, 0.9).proposal.boundary_BS.sum()) == 4
 
 
+def test_decode_takes_other_boundaries_for_the_same_byte_vectors():
+    """encode() knows nothing of boundaries: what another rule draws is decoded as by that rule."""
+    batch = _batch([_random_bytes(n, n) for n in (9, 40)])
+    model, other = _model(), _model(GivenRule)
+    given = model(batch, 0.5).proposal
+    other.estimator.given = given
+    x_BSD = model.encode(batch)
+    assert torch.equal(x_BSD, model(batch, 0.2).x_BSD)
+    assert not torch.equal(model.propose(x_BSD, batch, 0.2).boundary_BS, given.boundary_BS)
+    for mid in ("use", "stale", "zero"):
+        decoded, whole = model.decode(x_BSD, batch, given, mid), other(batch, 0.2, mid)
+        assert torch.equal(decoded.logits_BSC, whole.logits_BSC)
+        assert torch.equal(decoded.early_logits_BSC, whole.early_logits_BSC)
+
+
 def test_equal_logits_cost_ln_256_a_byte():
     model = _model()
     with torch.no_grad():

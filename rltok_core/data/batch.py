@@ -4,11 +4,12 @@ Shapes: B rows, S positions. Position 0 is bos, position j + 1 is byte j of the 
 prediction at position i is of position i + 1. Rows are never packed (one document a row).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
-from rltok_core.data.stream import RandomStream
+from rltok_core.data.stream import RandomStream, moved
 from rltok_core.data.vocabulary import N_SPECIAL
 
 
@@ -56,6 +57,23 @@ class Batch:
 
     def with_stream(self, stream: RandomStream) -> "Batch":
         return replace(self, stream=stream)
+
+    def pinned(self) -> "Batch":
+        """In page-locked host memory, from where a GPU copies without the host's waiting."""
+        return self._moved(torch.Tensor.pin_memory, "cpu")
+
+    def to(self, device) -> "Batch":
+        """On `device`."""
+        return self._moved(lambda tensor: moved(tensor, device), device)
+
+    def _moved(self, move: Callable[[torch.Tensor], torch.Tensor], device) -> "Batch":
+        return replace(
+            self,
+            ids_BS=move(self.ids_BS),
+            length_B=move(self.length_B),
+            stream=self.stream.on(device),
+            hint_BS=None if self.hint_BS is None else move(self.hint_BS),
+        )
 
     def at(self, progress: float) -> "Batch":
         return replace(self, progress=progress)

@@ -6,6 +6,7 @@ documents + 1), names.json, and for the planted language truth.npy (uint8, one a
 
 import hashlib
 import json
+import mmap
 import os
 from collections.abc import Iterable
 from functools import cached_property
@@ -17,6 +18,7 @@ from rltok_core.data.documents import Document
 from rltok_core.errors import UserError
 
 SPLITS = ("train", "validation", "test")
+PIECE = 1 << 20  # offsets looked at together
 
 
 class ByteStore:
@@ -24,7 +26,7 @@ class ByteStore:
 
     Attributes:
         bytes: uint8, all documents, mapped from the file.
-        offsets: int64, document i is bytes[offsets[i]:offsets[i + 1]].
+        offsets: int64, mapped too; document i is bytes[offsets[i]:offsets[i + 1]].
         truth: uint8, mapped too, 1 on the last byte of each code word; None for real text.
     """
 
@@ -44,9 +46,9 @@ class ByteStore:
             if not path.is_file():
                 raise UserError(f"{path}: no such file; build it with `rltok data build`")
         size = bytes_path.stat().st_size
-        offsets = _load(offsets_path)
+        offsets = np.asarray(_load(offsets_path, "r"))
         whole = offsets.dtype == np.int64 and offsets.ndim == 1 and len(offsets) > 0
-        if not whole or offsets[0] != 0 or (np.diff(offsets) < 0).any():
+        if not whole or offsets[0] != 0 or not _rises(offsets):
             raise UserError(f"{offsets_path}: damaged: not a rising list of offsets")
         if offsets[-1] != size:
             raise UserError(f"{bytes_path}: damaged: {size} bytes where {offsets[-1]} should be")
@@ -87,6 +89,29 @@ class ByteStore:
             for start in range(0, len(part), 1 << 24):
                 digest.update(np.ascontiguousarray(part[start : start + (1 << 24)]))
         return digest.hexdigest()
+
+
+def _rises(offsets: np.ndarray) -> bool:
+    """Whether no offset is smaller than the one before, read piece by piece."""
+    pieces = range(0, len(offsets) - 1, PIECE)
+    rises = not any((np.diff(offsets[first : first + PIECE + 1]) < 0).any() for first in pieces)
+    release(offsets)
+    return rises
+
+
+def release(*arrays: np.ndarray | None) -> None:
+    """Give back the pages of mapped files that reading has touched.
+
+    They stay in the system's cache, so reading them again costs little, but they no longer count
+    as this process's memory, which would otherwise grow with the part of the store that it has
+    seen. Arrays that aren't mapped are left alone.
+    """
+    for array in arrays:
+        base = array
+        while isinstance(base, np.ndarray):
+            base = base.base
+        if isinstance(base, mmap.mmap):
+            base.madvise(mmap.MADV_DONTNEED)
 
 
 def _load(path: Path, mmap_mode: str | None = None) -> np.ndarray:

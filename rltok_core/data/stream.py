@@ -46,6 +46,10 @@ class RandomStream:
         """The stream of `samples` draws of these rows."""
         return RandomStream(self.keys_B, self.device, self.constant, samples, antithetic)
 
+    def on(self, device) -> "RandomStream":
+        """The same numbers on another device."""
+        return RandomStream(self.keys_B, device, self.constant, self.samples, self.antithetic)
+
     def uniform(self, length: int, channel: str = "boundary") -> torch.Tensor:
         """u_BS float32, (samples x rows, length); the first n numbers of a row don't depend on
         length."""
@@ -59,13 +63,20 @@ class RandomStream:
                 block_BS[:] = mirrored(blocks[sample - 1])
             else:
                 self._fill(block_BS, (channel,) if sample == 0 else (channel, sample))
-        return torch.from_numpy(u_BS).to(self.device)
+        return moved(torch.from_numpy(u_BS), self.device)
 
     def _fill(self, u_BS: np.ndarray, parts: tuple) -> None:
         for row, key in enumerate(self.keys_B):
             bits = np.random.Generator(np.random.Philox(key=stream_key(key, *parts)))
             # 24 random bits fill a float32's mantissa: never rounds up to 1
             u_BS[row] = bits.integers(0, 1 << 24, size=u_BS.shape[1], dtype=np.uint32) * 2.0**-24
+
+
+def moved(tensor: torch.Tensor, device) -> torch.Tensor:
+    """On `device`; to a GPU from page-locked memory, so that the host doesn't wait for the copy."""
+    if torch.device(device).type == "cuda" and not tensor.is_pinned():
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def mirrored(u_BS):

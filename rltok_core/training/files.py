@@ -44,6 +44,13 @@ def write_whole(path: Path, data: bytes | memoryview) -> None:
         raise
 
 
+def remove_leftovers(*folders: Path) -> None:
+    """Remove what write_whole had begun when its process was killed. For whoever holds the lock."""
+    for folder in folders:
+        for aside in folder.glob(".*.tmp"):
+            aside.unlink()
+
+
 def write_json(path: Path, values: dict[str, Any]) -> None:
     """write_whole of strict JSON (no NaN): a value that isn't finite is a ValueError here."""
     write_whole(path, (json.dumps(values, indent=1, allow_nan=False) + "\n").encode())

@@ -25,9 +25,10 @@ def store(tmp_path):
 def test_first_is_one_window_a_document(store):
     windows = Windows(store, 9, "first")
     assert len(windows) == 5 and windows.skipped == 1
-    assert windows.document_W.tolist() == [0, 1, 2, 3, 5]
-    assert windows.start_W.tolist() == [0] * 5
-    assert windows.size_W.tolist() == [1, 3, 8, 8, 8]
+    document_B, start_B, size_B = windows.places(range(5))
+    assert document_B.tolist() == [0, 1, 2, 3, 5]
+    assert start_B.tolist() == [0] * 5
+    assert size_B.tolist() == [1, 3, 8, 8, 8]
 
 
 @pytest.mark.parametrize("seq_len", [2, 4, 9, 12, 24, 100])
@@ -63,7 +64,7 @@ def test_K05_rows_do_not_depend_on_company_or_padding(store):
             assert torch.equal(u_BS[row, :n], alone[index].stream.uniform(n)[0])
             assert batch.documents[row] == alone[index].documents[0]
     widest = windows.batch(every, keys)
-    assert widest.ids_BS.shape[1] == int(windows.size_W.max()) + 1
+    assert widest.ids_BS.shape[1] == int(windows.places(every)[2].max()) + 1
     assert int(widest.scored_BS.sum()) == sum(map(len, TEXTS))  # every byte is scored once
 
 
@@ -79,7 +80,7 @@ def test_hints_sit_on_their_byte(store):
     place = TEXTS[5].index(b"c") + int(store.offsets[5])
     hints[place] = 1
     windows = Windows(store, 9, "all", hints)
-    rows = [i for i in range(len(windows)) if windows.document_W[i] == 5]
+    rows = list(windows.of_document(5))
     batch = windows.batch(rows, rows)
     assert int(batch.hint_BS.sum()) == 1
     assert batch.ids_BS[batch.hint_BS].item() == 64 + ord("c")
@@ -95,7 +96,7 @@ def test_constant_stream_thresholds(store):
 def test_evaluation_key_depends_on_the_document_alone(store, tmp_path):
     other = write_split(tmp_path / "o", np.array([23]), [Document("elsewhere", TEXTS[5])], False)
     here, there = Windows(store, 9, "all"), Windows(other, 9, "all")
-    first = int(np.nonzero(here.document_W == 5)[0][0])
+    first = here.of_document(5)[0]
     keys = [here.evaluation_key(first + i, 7) for i in range(3)]
     assert keys == [there.evaluation_key(i, 7) for i in range(3)]
     assert len({*keys, here.evaluation_key(first, 8), here.evaluation_key(first - 1, 7)}) == 5

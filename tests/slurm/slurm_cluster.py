@@ -3,9 +3,10 @@
     python tests/slurm/slurm_cluster.py     # brings it up and holds it until Ctrl-C
 
 munge, mariadb, slurmdbd, slurmctld and a slurmd a node run as children of this process and die with
-it; ports are free ones, all state is in one folder of /tmp. Missing packages come from apt. The one
-trace outside is the link /etc/slurm/slurm.conf, taken away at the end: the executor plug-in hands
-no SLURM_CONF on to job steps. So there is one such cluster a machine at a time.
+it; ports are free ones, all state is in one folder of /tmp. Missing packages come from apt. What is
+outside is taken away at the end: a line in /etc/hosts, and the link /etc/slurm/slurm.conf, as the
+executor plug-in hands no SLURM_CONF on to job steps. So there is one such cluster a machine at a
+time.
 """
 
 import contextlib
@@ -32,6 +33,8 @@ NODES = ("alpha", "beta", "gamma")
 GPUS = 2  # a node; fake ones, see _gres
 ACCOUNT = "lab"
 CONF = Path("/etc/slurm/slurm.conf")
+HOSTS = Path("/etc/hosts")  # processes on two nodes find each other by the nodes' names
+HOSTS_LINE = f"127.0.0.1 {' '.join(NODES)}  # rltok's test SLURM\n"
 
 # KillWait is SLURM's own default; OverMemoryKill needs no cgroups; a requeued job may start again
 # after cred_expire + 1 seconds. Fewer CPUs than here would keep tests waiting for each other.
@@ -173,6 +176,7 @@ class Cluster:
                 process.kill()
                 process.wait()
         CONF.unlink(missing_ok=True)
+        HOSTS.write_text(HOSTS.read_text().replace(HOSTS_LINE, ""))
         shutil.rmtree(self.folder, ignore_errors=True)
         self.lock.close()
 
@@ -205,6 +209,7 @@ class Cluster:
         CONF.parent.mkdir(exist_ok=True)
         CONF.unlink(missing_ok=True)
         CONF.symlink_to(folder / "slurm.conf")
+        HOSTS.write_text(HOSTS.read_text().replace(HOSTS_LINE, "") + HOSTS_LINE)
         (folder / "gres.conf").write_text(gres)
         (folder / "cgroup.conf").write_text("")
         dbd = folder / "slurmdbd.conf"

@@ -15,7 +15,7 @@ import torch
 import yaml
 from slurm_cluster import Cluster
 
-from rltok_core.config.experiment import read_experiment
+from rltok_core.config.experiment import read_experiment, write_run
 
 REPO = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 900  # nothing here depends on how fast the machine is
@@ -68,6 +68,13 @@ class Folder:
                 # a shell ignores SIGINT in what it starts in the background: not in a test of it
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
+
+    def command(self, *options: str) -> list[str]:
+        """The training's own command, to be run without Snakemake in the checkout."""
+        write_run(self.config, self.path / "run.yaml")
+        data = self.path / "results/data" / self.config.data.id
+        command = [sys.executable, "-m", "rltok_core", "train", "--config", f"{self.path}/run.yaml"]
+        return [*command, "--data", str(data), "--out", str(self.run), *options]
 
     def finish(self, process: subprocess.Popen, code: int | None = 0) -> str:
         """Wait for the end; returns what it said."""

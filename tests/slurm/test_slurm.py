@@ -4,11 +4,12 @@ Not run by `make test`. Each test waits for events, never for a time, so a slow 
 """
 
 import re
+import shlex
 import signal
 import subprocess
-import sys
 
 import pytest
+import torch
 from slurm_folder import REPO, submitted, wait_for
 
 from rltok_core.errors import EXIT_LOCKED
@@ -67,9 +68,7 @@ def test_snakemake_killed_and_interrupted_loses_nothing(cluster, slow_folder, un
 
     # K31: nobody else may write there
     run = folder.config
-    command = [sys.executable, "-m", "rltok_core", "train", "--out", str(folder.run)]
-    command += ["--config", str(folder.run / "config.yaml")]
-    command += ["--data", str(folder.path / "results/data" / run.data.id)]
+    command = folder.command()
     second = subprocess.run(command, capture_output=True, text=True, cwd=REPO, check=False)
     assert second.returncode == EXIT_LOCKED
     assert f"SLURM job {left}" in second.stderr and " on " in second.stderr
@@ -122,6 +121,37 @@ def test_K31_gpu_and_gres_reach_sbatch_unmangled_and_the_job_has_them(cluster, s
         given = re.match(r"rltok train: SLURM job (\d+) on \w+, until \S+: (\S+); GPUs (.*)", first)
         assert given[1] == job["JobID"] and given[3] in gpus
         assert set(given[2].split(",")) == set(job["AllocTRES"].split(","))
+
+
+def test_two_ranks_have_both_gpus(cluster, slow_folder):
+    """One task, in which `rltok train` starts a rank a GPU (over gloo: the GPUs are fake)."""
+    folder = slow_folder("ranks", steps=20, runtime={"gpus": 2, "micro_batch": 2})
+    folder.finish(folder.start("--set-resources", "train:gpu_model=fake"))
+    (job,) = submitted(cluster, folder.path)
+    asked, given = job["SubmitLine"].split(" --wrap")[0].split(), job["AllocTRES"].split(",")
+    assert {"--gpus=fake:2", "--nodes=1", "--ntasks=1"} >= {
+        word for word in asked if "gpus" in word
+    }
+    assert {"gres/gpu=2", "cpu=2", "node=1"} <= set(given)
+    first = folder.log().splitlines()[0]
+    assert set(given) == set(re.search(r": (\S+); GPUs 0,1$", first)[1].split(","))
+    assert folder.summary()["manifest"]["ranks"] == 2
+
+    by_hand = slow_folder("ranks_by_hand", steps=20, runtime={"gpus": 2, "micro_batch": 2})
+    command = by_hand.command("--ranks", "2")
+    subprocess.run(command, check=True, capture_output=True, cwd=REPO)
+    folder.check_whole(torch.load(by_hand.run / "final.pt", weights_only=True)["model"])
+
+
+def test_two_nodes_meet_by_slurms_own_settings(cluster, slow_folder):
+    """docs/distributed.md: srun starts one `rltok train` a node, and no setting is needed."""
+    two, one = (slow_folder(name, steps=20, runtime={"micro_batch": 2}) for name in ("two", "one"))
+    step = shlex.join(["srun", "--nodes=2", "--ntasks-per-node=1", *two.command("--ranks", "2")])
+    ask = ["--wait", "--partition=cpu", "--nodes=2", "--ntasks-per-node=1", "--mem=2000"]
+    cluster("sbatch", *ask, f"--chdir={REPO}", f"--output={two.path}/log", f"--wrap={step}")
+    assert two.summary()["manifest"]["ranks"] == 2, (two.path / "log").read_text()
+    subprocess.run(one.command("--ranks", "2"), check=True, capture_output=True, cwd=REPO)
+    two.check_whole(torch.load(one.run / "final.pt", weights_only=True)["model"])
 
 
 def test_an_impossible_request_is_refused_and_not_waited_for(slow_folder):

@@ -180,9 +180,9 @@ def training_flops(run: RunConfig) -> float:
     return 6 * each * training.steps * training.batch_size * training.seq_len
 
 
-def processors(run: RunConfig) -> int:
-    """Processors of a training: `threads` are those of one rank, and there is a rank a GPU."""
-    return run.runtime.threads * max(1, run.runtime.gpus)
+def ranks(run: RunConfig) -> int:
+    """Processes of a training: one a GPU."""
+    return max(1, run.runtime.gpus)
 
 
 def minutes(run: RunConfig, attempt: int) -> int:

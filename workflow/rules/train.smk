@@ -13,11 +13,14 @@ rule train:
         f"{RESULTS}/logs/train/{{run}}.log",
     # the longest first, so that none is left running alone at the end
     priority: lambda wildcards: training_flops(RUNS[wildcards.run]) / 1e9
-    threads: lambda wildcards: processors(RUNS[wildcards.run])
+    threads: lambda wildcards: ranks(RUNS[wildcards.run]) * RUNS[wildcards.run].runtime.threads
     resources:
         gpu=lambda wildcards: RUNS[wildcards.run].runtime.gpus,
         nodes=1,
-        cpus_per_task=lambda wildcards: processors(RUNS[wildcards.run]),
+        # a resource and no parameter: how many ranks there are is no reason to train again
+        ranks=lambda wildcards: ranks(RUNS[wildcards.run]),
+        cpus_per_task=lambda wildcards: ranks(RUNS[wildcards.run])
+        * RUNS[wildcards.run].runtime.threads,
         mem_mb=lambda wildcards, attempt: memory_mb(RUNS[wildcards.run], attempt),
         runtime=lambda wildcards, attempt: minutes(RUNS[wildcards.run], attempt),
     params:
@@ -27,4 +30,4 @@ rule train:
         prepared=lambda wildcards, input: option("--prepared", input.prepared),
     shell:
         "exec python -m rltok_core train --config {params.config:q} {params.data} {params.prepared}"
-        " --out $(dirname {output.model:q}) --requeue > {log:q} 2>&1"
+        " --out $(dirname {output.model:q}) --ranks {resources.ranks} --requeue > {log:q} 2>&1"

@@ -185,6 +185,11 @@ def ranks(run: RunConfig) -> int:
     return max(1, run.runtime.gpus)
 
 
+def processors(run: RunConfig) -> int:
+    """Of a training: `threads` are those of one rank."""
+    return ranks(run) * run.runtime.threads
+
+
 def minutes(run: RunConfig, attempt: int) -> int:
     """A time limit for a scheduler, generous: twice as long on a second attempt."""
     per_second = 2e13 * max(1, run.runtime.gpus) if run.runtime.device == "cuda" else 2e9

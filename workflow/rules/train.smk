@@ -13,14 +13,13 @@ rule train:
         f"{RESULTS}/logs/train/{{run}}.log",
     # the longest first, so that none is left running alone at the end
     priority: lambda wildcards: training_flops(RUNS[wildcards.run]) / 1e9
-    threads: lambda wildcards: ranks(RUNS[wildcards.run]) * RUNS[wildcards.run].runtime.threads
+    threads: lambda wildcards: processors(RUNS[wildcards.run])
     resources:
         gpu=lambda wildcards: RUNS[wildcards.run].runtime.gpus,
         nodes=1,
         # a resource and no parameter: how many ranks there are is no reason to train again
         ranks=lambda wildcards: ranks(RUNS[wildcards.run]),
-        cpus_per_task=lambda wildcards: ranks(RUNS[wildcards.run])
-        * RUNS[wildcards.run].runtime.threads,
+        cpus_per_task=lambda wildcards: processors(RUNS[wildcards.run]),
         mem_mb=lambda wildcards, attempt: memory_mb(RUNS[wildcards.run], attempt),
         runtime=lambda wildcards, attempt: minutes(RUNS[wildcards.run], attempt),
     params:

@@ -165,7 +165,6 @@ class Cluster:
     def __exit__(self, *exception) -> None:
         """Cancel what still runs, stop the daemons in the order that lets each finish its work."""
         if len(self.daemons) > 3:  # slurmctld is there
-            self("scancel", "--user=root", "--signal=KILL", "--full", check=False)
             self("scancel", "--user=root", check=False)
             self._until(lambda: not self("squeue", "-h", check=False), "end of jobs", fail=False)
         for _, process in reversed(self.daemons):

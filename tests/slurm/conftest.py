@@ -71,7 +71,7 @@ def slow_folder(tmp_path_factory, cluster, base, words, data) -> Callable[..., F
 def long_training(slow_folder):
     """Started first, looked at last: too long for two allocations of a minute (and a half)."""
     folder = slow_folder("long", steps=60, seconds=3.0)
-    process = folder.start("--set-resources", "train:runtime=1")
+    process = folder.start("--retries", "20", "--set-resources", "train:runtime=1")
     yield folder, process
     process.kill()
 

@@ -54,7 +54,8 @@ class Folder:
     def start(self, *options: str) -> subprocess.Popen:
         """snakemake in the background, for the training alone; its words go to `words`."""
         self.words = self.path / f"snakemake.{len(list(self.path.glob('snakemake.*')))}"
-        command = [sys.executable, "-m", "snakemake", "-s", str(REPO / "Snakefile")]
+        command = ["setpriv", "--pdeathsig", "KILL"]  # it would outlive a test run that is killed
+        command += [sys.executable, "-m", "snakemake", "-s", str(REPO / "Snakefile")]
         command += ["--cores", "all", "--profile", "slurm", *QUICK, "--configfile", "e.yaml"]
         goal = str((self.run / "final.pt").relative_to(self.path))
         with open(self.words, "w", encoding="utf-8") as file:

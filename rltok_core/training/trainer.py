@@ -6,7 +6,6 @@ target rate), so a run goes on from a checkpoint as if it had never stopped.
 Shapes: B rows, S positions.
 """
 
-import contextlib
 import dataclasses
 import math
 import os
@@ -24,6 +23,7 @@ from rltok_core.model.flops import step_flops
 from rltok_core.model.unet import UNet
 from rltok_core.training import schedule
 from rltok_core.training.objective import boundary_counts, objective, whitespace_counts
+from rltok_core.training.precision import autocast, to_precision
 from rltok_core.training.watch import RateWatch, Tally
 
 
@@ -109,6 +109,7 @@ class Trainer:
         )
         self.learned = estimator.learned
         self.model = UNet(run.model, estimator, run.seed).to(self.device)
+        to_precision(self.model, self.config)
         groups = [
             {"params": parameters, "multiple": self.config.lr_multiples.get(name, 1.0)}
             for name, parameters in self.model.parameter_groups().items()
@@ -162,12 +163,6 @@ class Trainer:
             for a in range(0, size, micro)
         ]
 
-    def _autocast(self):
-        """bf16 compute where asked for; weights, optimiser states and reductions stay float32."""
-        if self.config.precision == "bf16":
-            return torch.autocast(self.device, torch.bfloat16)
-        return contextlib.nullcontext()
-
     def gradient(self, batches: list[Batch], target_rate: float) -> tuple[Tally, Tally]:
         """Leave the whole batch's gradient in .grad; micro-batches weigh by their target bytes.
 
@@ -182,7 +177,7 @@ class Trainer:
         sums, terms = Tally(), Tally()
         for batch, size in zip(batches, sizes, strict=True):
             share = size / sum(sizes)
-            with self._autocast():
+            with autocast(self.device, self.config):
                 result = objective(self.model, batch, self.config, target_rate)
             (result.loss * share).backward()
             boundary_BS = result.prediction.proposal.boundary_BS

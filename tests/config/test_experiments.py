@@ -44,7 +44,7 @@ def test_the_committed_editions_runs_keep_their_names(name):
     """A new key with a default must not move what has been trained already."""
     with Path(f"paper_figures/{name}/provenance.csv").open(encoding="utf-8") as file:
         made = {line["run"] for line in csv.DictReader(file)}
-    assert made == {run.id for run in runs(name)}
+    assert made and made <= {run.id for run in runs(name)}
 
 
 def test_the_ledger_shares_the_laptops_runs():

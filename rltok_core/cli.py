@@ -8,6 +8,7 @@ from rltok_core.errors import UserError
 # command: (module with main(argv) -> int, one line of help); imported only when it is called
 COMMANDS = {
     "resolve": ("rltok_core.config.cli", "write an experiment's resolved runs as YAML"),
+    "plan": ("rltok_core.plan.cli", "what an experiment will cost, before anything runs"),
     "data": ("rltok_core.data.cli", "build or inspect a byte dataset"),
     "prepare": ("rltok_core.boundaries.cli", "prepare what an estimator needs (BPE, entropies)"),
     "train": ("rltok_core.training.cli", "train one run, or go on with it"),

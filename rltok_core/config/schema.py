@@ -11,6 +11,10 @@ from pydantic import BeforeValidator, Field, model_validator
 from rltok_core.config.sources import Source
 from rltok_core.config.strict import Strict, digest
 
+# Keys that came after the first runs were made: left out of a run's identity at the value that
+# changes nothing, so that those runs keep their hashes.
+LATER = {"model": {"rope_positions": "exact"}}
+
 Rate = Annotated[float, Field(gt=0, le=1)]
 # a name that becomes part of a folder's name and a Snakemake wildcard
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+]*$")]
@@ -63,6 +67,9 @@ class ModelConfig(Strict):
     window: int = Field(64, ge=1, description="bytes a byte layer sees, itself included")
     attention_softcap: float = 50.0
     rope_theta: float = 10_000.0
+    rope_positions: Literal["exact", "bf16"] = Field(
+        "exact", description="bf16: positions rounded as in the authors' code (ledger 3)"
+    )
 
     @model_validator(mode="after")
     def _divides(self):
@@ -117,8 +124,10 @@ class TrainingConfig(Strict):
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = Field(0.01, ge=0)
     clip: float = Field(1.0, gt=0, description="gradient-norm clip")
-    precision: Literal["float32", "bf16"] = Field(
-        "bf16", description="bf16: autocast, with float32 master weights and reductions"
+    precision: Literal["float32", "bf16", "bf16_pure"] = Field(
+        "bf16",
+        description="bf16: autocast, with float32 master weights and reductions; bf16_pure: "
+        "weights, gradients and AdamW's states in bf16 too (ledger 12)",
     )
     target_rate: Rate = 0.2
     lam_early: float = Field(0.1, ge=0, le=1)
@@ -185,6 +194,10 @@ class RunConfig(Strict):
         whole = self.model_dump(mode="json")
         whole["estimator"] = self.estimator.identity
         whole["model"].pop("size")
+        for section, keys in LATER.items():
+            for key, value in keys.items():
+                if whole[section][key] == value:
+                    del whole[section][key]
         return digest({k: whole[k] for k in ("data", "model", "estimator", "training", "seed")})
 
     @property

@@ -40,13 +40,19 @@ LARGEST_COMPILED_WINDOW = 16
 
 @lru_cache(maxsize=8)
 @torch.inference_mode(False)  # kept for later, maybe for a backward pass
-def rope_table(length: int, d_head: int, theta: float, device: torch.device) -> torch.Tensor:
+def rope_table(
+    length: int, d_head: int, theta: float, device: torch.device, rounded: bool = False
+) -> torch.Tensor:
     """float32 (length, d): cosines, then sines, of position x theta^(-2j/d), j < d / 2.
 
-    Positions are exact integers and angles float64 (ledger 3).
+    Positions are exact integers and angles float64; `rounded`: positions have gone through bf16,
+    which merges neighbours from 256 on (ledger 3).
     """
     frequency = theta ** (-torch.arange(0, d_head, 2, dtype=torch.float64, device=device) / d_head)
-    angle = torch.arange(length, dtype=torch.float64, device=device)[:, None] * frequency
+    position = torch.arange(length, dtype=torch.float64, device=device)
+    if rounded:
+        position = position.bfloat16().double()
+    angle = position[:, None] * frequency
     return torch.cat([angle.cos(), angle.sin()], 1).float()
 
 

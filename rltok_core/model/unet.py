@@ -160,8 +160,8 @@ class UNet(nn.Module):
 
     def _rope(self, batch: Batch) -> torch.Tensor:
         config, ids_BS = self.config, batch.ids_BS
-        size = config.d_model // config.n_heads
-        return rope_table(ids_BS.shape[1], size, config.rope_theta, ids_BS.device)
+        size, rounded = config.d_model // config.n_heads, config.rope_positions == "bf16"
+        return rope_table(ids_BS.shape[1], size, config.rope_theta, ids_BS.device, rounded)
 
     def _token_level(
         self, tokens: Tokens, proposal: Proposal, table: torch.Tensor, stale: bool
@@ -172,7 +172,8 @@ class UNet(nn.Module):
             y_BTD = layer(y_BTD, table_BTd)
         if stale:
             tokens = replace(tokens, index_BS=(tokens.index_BS - 1).clamp(min=0))
-        return self.estimator.to_bytes(y_BTD, tokens, proposal)
+        y_BSD = self.estimator.to_bytes(y_BTD, tokens, proposal)
+        return y_BSD.to(tokens.x_BTD.dtype)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Every parameter once: embedding, heads, policy (the estimator's), layers."""

@@ -10,6 +10,7 @@ from rltok_core.report.collect import collect
 from rltok_core.report.figures import FIGURES, write_figures
 from rltok_core.report.heatmap_page import heatmap_html
 from rltok_core.report.heatmaps import sheets, write_pictures
+from rltok_core.report.ledger import write_ledger
 from rltok_core.report.page import report_html
 from rltok_core.report.reading import MARKS, marks
 from rltok_core.report.rows import rows
@@ -21,8 +22,8 @@ def write_report(experiment: Path, results: Path | None, out: Path | None) -> li
     """Write the whole report; return the paths, report.html first.
 
     Always written: main_table.csv/.md/.tex, paired_differences.csv, provenance.csv,
-    heatmaps.html, report.html. A figure that nobody recorded the numbers of is left out and the
-    page says so.
+    heatmaps.html, report.html; of a fidelity ledger ledger.csv/.md/.tex too. A figure that nobody
+    recorded the numbers of is left out and the page says so.
 
     Raises:
         UserError: no run at all, or runs whose data differ.
@@ -31,6 +32,7 @@ def write_report(experiment: Path, results: Path | None, out: Path | None) -> li
     all_rows = rows(collection)
     out = Path(out or collection.experiment.figures)
     tables, blocks, words = write_tables(collection, all_rows, out)
+    tables += write_ledger(collection, all_rows, out)
     figures = write_figures(all_rows, method_styles([row.name for row in all_rows]), out)
     found = sheets(all_rows)
     with plt.rc_context(RC):
@@ -71,6 +73,8 @@ def main(argv: list[str]) -> int:
     paths = write_report(args.experiment, args.results, args.out)
     print(f"table    {paths[1].with_suffix('.md')} (.csv, .tex)")
     for path in paths:
+        if path.name == "ledger.md":
+            print(f"ledger   {path} (.csv, .tex)")
         if path.suffix == ".png":
             print(f"figure   {path}")
     print(f"heatmaps {paths[0].with_name('heatmaps.html')}")

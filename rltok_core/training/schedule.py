@@ -4,10 +4,12 @@ A step is counted from 0 here: step s is the one that has s steps behind it.
 """
 
 import math
-
-import torch
+from typing import TYPE_CHECKING
 
 from rltok_core.config.schema import ControllerConfig, CurriculumConfig, TrainingConfig
+
+if TYPE_CHECKING:  # plans and the workflow read schedules, and torch takes seconds to import
+    import torch
 
 
 def learning_rate(step: int, config: TrainingConfig) -> float:
@@ -51,14 +53,13 @@ def target_rate(step: int, config: TrainingConfig, learned: bool) -> float:
     )
 
 
-@torch.no_grad()
 def control_rate(
-    rate_bias: torch.Tensor, config: ControllerConfig, target: float, realised: torch.Tensor
+    rate_bias: "torch.Tensor", config: ControllerConfig, target: float, realised: "torch.Tensor"
 ) -> None:
     """One step of the integral controller, in place on the estimator's logit bias.
 
     Args:
-        rate_bias: the estimator's buffer, a scalar.
+        rate_bias: the estimator's buffer, a scalar without a gradient.
         target, realised: boundaries a position, forced ends included in both.
     """
     rate_bias.add_(config.gain * (target - realised) / target)

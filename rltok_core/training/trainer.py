@@ -12,7 +12,6 @@ looks at them, so every rank takes the same optimiser step and moves the same ra
 Shapes: B rows, S positions.
 """
 
-import contextlib
 import dataclasses
 import math
 import os
@@ -31,6 +30,7 @@ from rltok_core.model.flops import step_flops
 from rltok_core.model.unet import UNet
 from rltok_core.training import schedule
 from rltok_core.training.objective import boundary_counts, objective, whitespace_counts
+from rltok_core.training.precision import autocast, to_precision
 from rltok_core.training.ranks import Ranks
 from rltok_core.training.watch import RateWatch, Tally
 
@@ -157,6 +157,7 @@ class Trainer:
         )
         self.learned = estimator.learned
         self.model = UNet(run.model, estimator, run.seed).to(self.device)
+        to_precision(self.model, self.config)
         groups = [
             {"params": parameters, "multiple": self.config.lr_multiples.get(name, 1.0)}
             for name, parameters in self.model.parameter_groups().items()
@@ -245,12 +246,6 @@ class Trainer:
         """End the thread that makes the data."""
         self._data.close()
 
-    def _autocast(self):
-        """bf16 compute where asked for; weights, optimiser states and reductions stay float32."""
-        if self.config.precision == "bf16":
-            return torch.autocast(self.device, torch.bfloat16)
-        return contextlib.nullcontext()
-
     def gradient(self, data: StepData, target_rate: float) -> tuple[Tally, Tally]:
         """Leave the global batch's gradient in .grad; micro-batches weigh by their target bytes.
 
@@ -266,7 +261,7 @@ class Trainer:
         for batch, size in zip(data.batches, data.sizes, strict=True):
             share = size / data.total
             batch = batch.to(self.device)
-            with self._autocast():
+            with autocast(self.device, self.config):
                 result = objective(self.model, batch, self.config, target_rate)
             (result.loss * share).backward()
             boundary_BS = result.prediction.proposal.boundary_BS

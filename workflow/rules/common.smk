@@ -18,6 +18,7 @@ from rltok_core.config.experiment import load_experiment, preparations, write_ma
 from rltok_core.config.schema import DataConfig, RunConfig
 from rltok_core.config.strict import digest, read_yaml
 from rltok_core.errors import UserError
+from rltok_core.plan.estimate import Cost
 
 
 # The resolved files are written before the first job (not in a dry run), by no rule: as some job's
@@ -165,19 +166,11 @@ def option(flag: str, files: list[str]) -> str:
     return f"{flag} {shlex.quote(str(Path(files[0]).parent))}" if files else ""
 
 
-def parameters(run: RunConfig) -> int:
-    """Weights of the network, norms aside (paper.md 2)."""
-    model = run.model
-    byte_layers = 7 * (model.n_down + model.n_up) * model.d_model**2
-    return byte_layers + 16 * model.n_mid * model.d_model**2 + 3 * 320 * model.d_model
+COSTS = {run.id: Cost(run) for run in MATRIX}  # what `rltok plan` prints, in the same arithmetic
 
 
-def training_flops(run: RunConfig) -> float:
-    """The paper's convention: 6 x parameters x positions, mid layers at the target rate."""
-    training = run.training
-    mid = 16 * run.model.n_mid * run.model.d_model**2
-    each = parameters(run) - mid * (1 - training.target_rate)
-    return 6 * each * training.steps * training.batch_size * training.seq_len
+def training_flops(run: RunConfig) -> int:
+    return COSTS[run.id].flops_paper.total
 
 
 def ranks(run: RunConfig) -> int:
@@ -197,5 +190,7 @@ def minutes(run: RunConfig, attempt: int) -> int:
 
 
 def memory_mb(run: RunConfig, attempt: int) -> int:
-    """Host memory: PyTorch itself, weights and AdamW's two moments in float32, and what is loaded."""
-    return int(attempt * (2000 + 20 * parameters(run) / 1e6))
+    """Host memory: PyTorch itself, and a training step (on a GPU what is loaded and saved)."""
+    cost = COSTS[run.id]
+    host = 20 * cost.weights.total if run.runtime.device == "cuda" else cost.memory
+    return int(attempt * (2000 + host / 1e6))

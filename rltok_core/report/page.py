@@ -9,8 +9,8 @@ from html import escape
 from pathlib import Path
 
 from rltok_core.report.collect import Collection
-from rltok_core.report.figures import Written
-from rltok_core.report.reading import Block
+from rltok_core.report.edition import Edition
+from rltok_core.report.writing import Written
 
 STYLE = """
 :root { color-scheme: light; }
@@ -52,17 +52,20 @@ def _image(path: Path, words: str) -> str:
     return f'<img alt="{escape(words)}" src="data:image/png;base64,{data}">'
 
 
-def _figure(written: Written) -> str:
+def _section(written: Written) -> str:
+    """One product: its tables or pictures, caption and files."""
     if written.missing:
-        return (
-            f'<p class="quiet">Not drawn: {escape(written.title)} ({escape(written.missing)}).</p>'
-        )
-    links = ", ".join(f'<a href="{escape(p.name)}">{p.suffix[1:]}</a>' for p in written.paths)
-    return (
-        f'<figure id="{written.name}"><h3>{escape(written.title)}</h3>'
-        f"{_image(written.paths[0], written.title)}"
-        f"<figcaption>{escape(written.caption)} ({links})</figcaption></figure>"
-    )
+        reason = f"Nothing to show: {written.title} ({written.missing})."
+        return f'<p class="quiet">{escape(reason)}</p>'
+    parts = [f'<section id="{written.name}"><h3>{escape(written.title)}</h3>']
+    for block in written.blocks:
+        parts += [f"<h4>{escape(block.title)}</h4>", html_table(block.header, block.lines)]
+    for path in written.paths:
+        if path.suffix == ".png":
+            parts.append(f"<figure>{_image(path, written.title)}</figure>")
+    links = ", ".join(f'<a href="{escape(p.name)}">{escape(p.name)}</a>' for p in written.paths)
+    parts.append(f'<p class="quiet">{escape(written.caption)} ({links})</p></section>')
+    return "".join(parts)
 
 
 def _gaps(collection: Collection) -> str:
@@ -91,41 +94,17 @@ def _provenance(path: Path) -> str:
     return html_table(shown, lines, "provenance")
 
 
-def report_html(
-    collection: Collection,
-    tables: list[Block],
-    words: str,
-    figures: list[Written],
-    pictures: list[Path],
-    out: Path,
-) -> str:
-    """The page; `pictures` are the heat maps' PNGs, `out` the folder that holds provenance.csv."""
-    title = collection.experiment.title or collection.experiment.name
-    files = "main_table.csv main_table.md main_table.tex paired_differences.csv provenance.csv"
-    links = ", ".join(f'<a href="{name}">{name}</a>' for name in files.split())
+def report_html(edition: Edition, written: list[Written], out: Path) -> str:
+    """The page; `out` is the folder that holds the files that products were written to."""
+    title, collection = edition.title, edition.collection
     parts = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="quiet">Experiment <code>{escape(collection.experiment.name)}</code></p>',
-        '<nav><a href="#results">Results</a><a href="#figures">Figures</a>'
-        '<a href="#heatmaps">Heat maps</a><a href="#runs">Runs and provenance</a></nav>',
         _gaps(collection),
-        '<h2 id="results">Results</h2>',
+        *map(_section, written),
+        '<h2 id="runs">Runs and provenance</h2>',
+        _provenance(out / "provenance.csv"),
     ]
-    for table in tables:
-        parts += [f"<h3>{escape(table.title)}</h3>", html_table(table.header, table.lines)]
-    parts += [f'<p class="quiet">{escape(words)}</p>', f"<p>Files: {links}</p>"]
-    parts += ['<h2 id="figures">Figures</h2>', *map(_figure, figures)]
-    parts.append('<h2 id="heatmaps">Heat maps</h2>')
-    parts.append(
-        "<p>The same held-out text under every method; all documents, with probabilities and bits "
-        'for each byte, are on the page <a href="heatmaps.html">heatmaps.html</a>.</p>'
-    )
-    parts += [f"<figure>{_image(path, path.stem)}</figure>" for path in pictures]
-    parts += ['<h2 id="runs">Runs and provenance</h2>', _provenance(out / "provenance.csv")]
-    parts.append(
-        '<p class="quiet">Whole hashes, folders and package versions: '
-        '<a href="provenance.csv">provenance.csv</a>.</p>'
-    )
     body = "\n".join(parts)
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>

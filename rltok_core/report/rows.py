@@ -7,7 +7,14 @@ from functools import cached_property
 
 from rltok_core.report.collect import Collection, Result
 from rltok_core.report.published import Published, family, published
-from rltok_core.report.statistics import Estimate, Paired, document_bootstrap, estimate, paired
+from rltok_core.report.statistics import (
+    Estimate,
+    Paired,
+    Resampled,
+    document_bootstrap,
+    estimate,
+    paired,
+)
 
 BASELINE = "uniform"
 OFF_TARGET = 0.1  # a realised rate this far (relative) from the target is flagged (K17)
@@ -34,6 +41,10 @@ class Row:
     @property
     def data(self) -> str:
         return self.run.data.name
+
+    @property
+    def family(self) -> str:
+        return family(self.run.data)
 
     @property
     def size(self) -> str:
@@ -124,7 +135,7 @@ class Row:
     @property
     def published(self) -> Published | None:
         run = self.run
-        return published(family(run.data), run.estimator.label, run.model.size, run.estimator)
+        return published(self.family, run.estimator.label, run.model.size, run.estimator)
 
 
 def _flat(values: dict, prefix: str = "") -> dict[str, object]:
@@ -166,12 +177,12 @@ def rows(collection: Collection) -> list[Row]:
     return sorted(made, key=lambda row: order[row.data, row.size])
 
 
-def baseline_of(row: Row, all_rows: list[Row]) -> Row | None:
-    """The uniform row to compare with: same data and size, and the only or the alike one."""
+def baseline_of(row: Row, all_rows: list[Row], label: str = BASELINE) -> Row | None:
+    """The row to compare with: that label, same data and size, and the only or the alike one."""
     found = [
         other
         for other in all_rows
-        if (other.data, other.size, other.label) == (row.data, row.size, BASELINE) and other.done
+        if (other.data, other.size, other.label) == (row.data, row.size, label) and other.done
     ]
     if len(found) > 1:
         alike = [
@@ -192,19 +203,27 @@ class Comparison:
     row: Row
     baseline: Row
     paired: Paired
-    documents: tuple[float, float] | None
+    documents: Resampled | None
+
+    @property
+    def share_of_seeds(self) -> float | None:
+        """Variance from seeds over that from seeds and documents; None where one is unknown."""
+        if self.documents is None or self.paired.error is None:
+            return None
+        seeds, documents = self.paired.error**2, self.documents.error**2
+        return seeds / (seeds + documents) if seeds + documents > 0 else None
 
 
-def compare(row: Row, all_rows: list[Row]) -> Comparison | None:
+def compare(row: Row, all_rows: list[Row], label: str = BASELINE) -> Comparison | None:
     """None where there is no baseline, or no seed in common with it."""
-    baseline = baseline_of(row, all_rows)
+    baseline = baseline_of(row, all_rows, label)
     if baseline is None:
         return None
     found = paired(row.by_seed("bpb"), baseline.by_seed("bpb"))
     return Comparison(row, baseline, found, _over_documents(row, baseline)) if found else None
 
 
-def _over_documents(row: Row, baseline: Row) -> tuple[float, float] | None:
+def _over_documents(row: Row, baseline: Row) -> Resampled | None:
     """Bits summed over the shared seeds, documents resampled; None without documents.csv."""
     theirs = {r.run.seed: r.documents for r in baseline.done}
     pairs = [(r.documents, theirs[r.run.seed]) for r in row.done if r.run.seed in theirs]

@@ -147,9 +147,7 @@ def bpb_by_method(edition: Edition) -> Picture:
     figure = _dot_chart(
         groups, styles, lambda row: row.by_seed("bpb"), "test BPB (bits per byte)", floor
     )
-    return picture(
-        figure, "BPB on the test split, lower is better." + _DOTS + mark_words(rows)
-    )
+    return picture(figure, "BPB on the test split, lower is better." + _DOTS + mark_words(rows))
 
 
 def difference_to_baseline(edition: Edition) -> Picture:
@@ -234,5 +232,5 @@ def token_lengths(edition: Edition) -> Picture:
         figure,
         "Distribution of token lengths on the test split, all seeds together; each histogram is "
         f"scaled to its own highest bar, and the last bar holds all tokens of {_LENGTHS} bytes or "
-        "more. " + mark_words(rows)
+        "more. " + mark_words(rows),
     )

@@ -108,7 +108,7 @@ def flops_bpb(edition: Edition) -> Picture:
         "Training FLOPs (the paper's convention) against BPB on the validation split, in bits per "
         "byte, lower is better. A line is the mean over seeds, its band runs from the lowest to "
         "the highest seed. The first fall, where all methods are alike, is cut; right: the last "
-        "half of training, enlarged."
+        "half of training, enlarged.",
     )
 
 
@@ -185,7 +185,7 @@ def whitespace_over_training(edition: Edition) -> Picture:
         figure,
         "Share of whitespace bytes with a boundary on them or on the byte after, on the training "
         "batches (rolling mean over a twentieth of training; band: lowest to highest seed). "
-        "Dashed: what a random choice at the target rate gives, 1 \u2212 (1 \u2212 rate)\u00b2."
+        "Dashed: what a random choice at the target rate gives, 1 \u2212 (1 \u2212 rate)\u00b2.",
     )
 
 
@@ -231,7 +231,7 @@ def position(edition: Edition) -> Picture:
         figure,
         "Mean boundary probability (top; a rule's is 0 or 1 at each byte) and BPB (bottom) by "
         "position in the sequence, in bins, on the test split; mean and band over seeds. The "
-        "first bins are cut at the top where they would hide the rest."
+        "first bins are cut at the top where they would hide the rest.",
     )
 
 

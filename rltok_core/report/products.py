@@ -31,6 +31,10 @@ class Product(NamedTuple):
 # in the report's order
 PRODUCTS: dict[str, Product] = {
     "main_table": Product("Every method", "main_table:main_table"),
+    "paper_table": Product("The paper's main table", "paper_tables:paper_table"),
+    "code_table": Product("The paper's code table", "paper_tables:code_table"),
+    "ablation_table": Product("The paper's ablations", "paper_tables:ablation_table"),
+    "rate_table": Product("Boundary rates", "paper_tables:rate_table"),
     "paired_differences": Product("Differences to the baseline", "differences:differences"),
     "bpb_by_method": Product("Bits per byte by method", "charts:bpb_by_method"),
     "difference_to_baseline": Product(
@@ -38,6 +42,8 @@ PRODUCTS: dict[str, Product] = {
     ),
     "gap_to_floor": Product("Gap to the entropy floor", "charts:gap_to_floor"),
     "flops_bpb": Product("Training FLOPs against validation BPB", "curves:flops_bpb"),
+    "lambda_sweeps": Product("Weights of the loss terms", "sweeps:lambda_sweeps"),
+    "aspect_ratio": Product("Aspect ratio", "sweeps:aspect_ratio"),
     "whitespace_over_training": Product(
         "Whitespace with a boundary", "curves:whitespace_over_training"
     ),

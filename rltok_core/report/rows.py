@@ -64,14 +64,14 @@ class Row:
         return sorted(result.run.seed for result in self.done)
 
     def values(self, *path: str) -> list[float]:
-        """The finite numbers at evaluation[path[0]][path[1]]... of the runs that have one."""
+        """The finite numbers at measured[path[0]][path[1]]... of the runs that have one."""
         return list(self.by_seed(*path).values())
 
     def by_seed(self, *path: str) -> dict[int, float]:
         """The same by seed."""
         found = {}
         for result in self.done:
-            value = result.evaluation
+            value = result.measured
             for key in path:
                 value = value.get(key) if isinstance(value, dict) else None
             if isinstance(value, (int, float)) and math.isfinite(value):
@@ -138,6 +138,12 @@ class Row:
         return published(self.family, run.estimator.label, run.model.size, run.estimator)
 
 
+def settings(row: Row) -> dict[str, object]:
+    """Everything that decides a row's weights but the seed, flat: 'training.lr' and so on."""
+    keep = {"data", "model", "estimator", "training"}
+    return _flat(row.run.model_dump(mode="json", include=keep))
+
+
 def _flat(values: dict, prefix: str = "") -> dict[str, object]:
     flat = {}
     for key, value in values.items():
@@ -150,8 +156,7 @@ def _variants(cells: list[list[Result]]) -> list[str]:
     """What tells cells of one (data, size, label) apart, as 'model.n_mid=4, ...'."""
     if len(cells) == 1:
         return [""]
-    keep = {"data", "model", "estimator", "training"}
-    flats = [_flat(cell[0].run.model_dump(mode="json", include=keep)) for cell in cells]
+    flats = [settings(Row(cell, "")) for cell in cells]
     keys = list(dict.fromkeys(k for flat in flats for k in flat))
     moving = [k for k in keys if len({json.dumps(flat.get(k)) for flat in flats}) > 1]
     short = {k: k.split(".", 1)[-1] for k in moving}

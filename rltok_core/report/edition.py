@@ -94,11 +94,13 @@ class Picture:
     Attributes:
         figures: by file stem; the key "" stands for the product's own name.
         kinds: file formats.
+        shown: whether the pictures are on the report's page.
     """
 
     figures: dict[str, Figure]
     caption: str
     kinds: tuple[str, ...] = ("png", "svg", "pdf")
+    shown: bool = True
 
 
 def picture(figure: Figure, caption: str) -> Picture:

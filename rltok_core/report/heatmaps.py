@@ -16,6 +16,7 @@ from matplotlib.textpath import TextPath
 
 from rltok_core.report.curves import plain
 from rltok_core.report.edition import Edition, NothingToShow, Picture
+from rltok_core.report.explorer import Strip, Text
 from rltok_core.report.glyphs import CONTINUED, NEWLINE, RETURN, SPACE, TAB, glyphs
 from rltok_core.report.reading import mark_words, method
 from rltok_core.report.rows import Row
@@ -32,17 +33,6 @@ HEAD = 0.5  # inches above the first method: title and legend
 PALE = "#444444"  # signs for blanks
 BLANKS = (SPACE, NEWLINE, TAB, RETURN, CONTINUED)  # drawn paler
 _ADVANCE = 0.60205  # width of a DejaVu Sans Mono sign, in ems
-
-
-@dataclass(frozen=True)
-class Strip:
-    """One method on one document."""
-
-    name: str
-    seed: int
-    prob: list[float]
-    boundary: list[int]
-    bits: list[float]
 
 
 @dataclass(frozen=True)
@@ -82,10 +72,23 @@ def sheets(rows: list[Row]) -> list[Sheet]:
             fresh = Sheet(row.data, row.size, entry["document"], text, row.family, [])
             sheet = made.setdefault(key, fresh)
             strip = Strip(
-                method(row), shown.run.seed, entry["prob"], entry["boundary"], entry["bits"]
+                row.name,
+                method(row),
+                shown.run.seed,
+                entry["prob"],
+                entry["boundary"],
+                entry["bits"],
             )
             sheet.strips.append(strip)
     return list(made.values())
+
+
+def texts(rows: list[Row]) -> list[Text]:
+    """The same documents for the page's explorer."""
+    return [
+        Text(f"{s.data} ({s.size})", f"{s.data}, test document {s.document}", s.text, s.strips)
+        for s in sheets(rows)
+    ]
 
 
 def _seed(result) -> int:
@@ -161,7 +164,7 @@ def _strip(ax, strip: Strip, signs: list[str], top: float, scale: tuple[float, f
     count = len(signs)
     rate = sum(strip.boundary[:count]) / max(1, count)
     words = {"va": "center", "fontsize": 7}
-    ax.text(0, top + 0.72, plain(strip.name), fontweight="bold", **words)
+    ax.text(0, top + 0.72, plain(strip.shown), fontweight="bold", **words)
     ax.text(COLUMNS, top + 0.72, f"{rate:.3f} boundaries a byte", ha="right", color=SOFT, **words)
     for start in range(0, count, COLUMNS):
         y, here = top + 1.2 + start // COLUMNS * LINE, min(COLUMNS, count - start)
@@ -190,7 +193,7 @@ def _family(edition: Edition, kind: str) -> Picture:
         "The same held-out bytes under every method, each from its lowest seed. Fill: probability "
         "of a boundary on the byte; bar below it: a boundary that was sampled, or set by the rule. "
     )
-    return Picture(figures, words + mark_words(edition.done), kinds=("png",))
+    return Picture(figures, words + mark_words(edition.done), kinds=("png",), shown=False)
 
 
 def prose(edition: Edition) -> Picture:

@@ -24,7 +24,11 @@ CONTENTS = "contents.json"
 
 @dataclass(frozen=True)
 class Written:
-    """A product as written; without paths and with a reason if it couldn't be made."""
+    """A product as written; without paths and with a reason if it couldn't be made.
+
+    Attributes:
+        blocks, pictured: what the report's page shows of it.
+    """
 
     name: str
     title: str
@@ -32,6 +36,12 @@ class Written:
     paths: list[Path] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     missing: str = ""
+    pictured: bool = False
+
+    @property
+    def shown(self) -> list[Path]:
+        """The pictures that the page shows."""
+        return [path for path in self.paths if self.pictured and path.suffix == ".png"]
 
 
 def write_product(name: str, edition: Edition, out: Path) -> Written:
@@ -47,7 +57,7 @@ def write_product(name: str, edition: Edition, out: Path) -> Written:
             made = make(edition)
             if isinstance(made, Picture):
                 paths = _save_picture(name, made, out)
-                return Written(name, title, made.caption, paths)
+                return Written(name, title, made.caption, paths, pictured=made.shown)
     except NothingToShow as reason:
         return Written(name, title, missing=str(reason))
     return Written(

@@ -130,6 +130,7 @@ class Lab:
                 records.append({"kind": "validation", **common})
         text = "".join(json.dumps(record) + "\n" for record in records)
         (folder / "metrics.jsonl").write_text(text)
+        _json(folder / "manifest.json", MANIFEST)
         _json(
             folder / "training.json",
             {
@@ -266,6 +267,12 @@ def _yaml(path: Path, values: dict) -> None:
 
 def _json(path: Path, values: dict) -> None:
     path.write_text(json.dumps(values, allow_nan=False))
+
+
+@pytest.fixture(scope="module")
+def shared_lab(tmp_path_factory) -> Lab:
+    """One for all of a file's tests, which only read it."""
+    return Lab(tmp_path_factory.mktemp("lab"))
 
 
 @pytest.fixture

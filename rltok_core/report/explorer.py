@@ -54,7 +54,7 @@ def _ticked(texts: Iterable[Text]) -> list[str]:
     return featured if len(featured) > 1 else names[:4]
 
 
-def _data(texts: list[Text]) -> str:
+def _data(texts: list[Text], ticked: list[str]) -> str:
     values = [
         {
             "title": text.title,
@@ -73,13 +73,16 @@ def _data(texts: list[Text]) -> str:
         }
         for text in texts
     ]
-    both = {"ticked": _ticked(texts), "texts": values}
+    both = {"ticked": ticked, "texts": values}
     packed = json.dumps(both, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return packed.replace("<", "\\u003c")  # nothing in the data may end the script element
 
 
-def explorer_html(texts: list[Text]) -> str:
-    """The fragment with its data and script; a line of text where there is no text."""
+def explorer_html(texts: list[Text], ticked: list[str] | None = None) -> str:
+    """The fragment with its data and script; a line of text where there is no text.
+
+    ticked: names of the strips that are shown at first; by default a few that tell most.
+    """
     if not texts:
         return '<p class="quiet">No run has boundaries on a text yet.</p>'
     groups: dict[str, list[str]] = {}
@@ -90,6 +93,7 @@ def explorer_html(texts: list[Text]) -> str:
         f'<optgroup label="{escape(group)}">{"".join(each)}</optgroup>'
         for group, each in groups.items()
     )
+    packed = _data(texts, _ticked(texts) if ticked is None else ticked)
     scale = "".join(f'<i style="--p:{step}">{step / 100:g}</i>' for step in SCALE)
     return f"""<div id="explorer">
 <form class="controls" onsubmit="return false">
@@ -105,7 +109,7 @@ two small digits: a byte that isn't text</span></div>
 <noscript><p>The explorer needs JavaScript (its own, in this page); the heat maps below show the
 same without.</p></noscript>
 </div>
-<script type="application/json" id="explorer-data">{_data(texts)}</script>
+<script type="application/json" id="explorer-data">{packed}</script>
 <script>{asset("explorer.js")}</script>"""
 
 

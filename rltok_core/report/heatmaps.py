@@ -84,11 +84,26 @@ def sheets(rows: list[Row]) -> list[Sheet]:
 
 
 def texts(rows: list[Row]) -> list[Text]:
-    """The same documents for the page's explorer."""
-    return [
+    """The same documents for the page's explorer, and the suite of fixed texts after them."""
+    shown = [
         Text(f"{s.data} ({s.size})", f"{s.data}, test document {s.document}", s.text, s.strips)
         for s in sheets(rows)
     ]
+    return shown + _suite(rows)
+
+
+def _suite(rows: list[Row]) -> list[Text]:
+    """The suite of probes.json under the models of each corpus, from each one's lowest seed."""
+    made: dict[tuple, Text] = {}
+    for row in rows:
+        first = next((r for r in sorted(row.done, key=_seed) if r.probes.get("texts")), None)
+        for entry in first.probes["texts"] if first and row.has_tokens else []:
+            text, group = bytes(entry["bytes"]), f"fixed texts, models of {row.data} ({row.size})"
+            key = (row.data, row.size, text)
+            one = made.setdefault(key, Text(group, f"{entry['title']} ({row.data})", text, []))
+            values = (entry["prob"], entry["boundary"], entry["bits"])
+            one.strips.append(Strip(row.name, method(row), first.run.seed, *values))
+    return list(made.values())
 
 
 def _seed(result) -> int:

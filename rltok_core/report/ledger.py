@@ -3,19 +3,15 @@
 A decision is a key of the configuration and the two values it may take. Its pair are two rows of
 one corpus whose configurations differ in this key alone; the runs of a seed are compared with each
 other. Two decisions concern the evaluation alone and are read off one row; two are identical by
-construction, which tests check. `rltok report` writes ledger.md, .csv and .tex for an experiment
-whose matrix has a pair for every decision (configs/experiments/ledger.yaml).
+construction, which tests check. An experiment whose matrix has a pair for every decision
+(configs/experiments/ledger.yaml) has the table.
 """
 
 import copy
-import csv
-import io
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from rltok_core.report.collect import Collection
-from rltok_core.report.latex import document
+from rltok_core.report.edition import Block, Edition, NothingToShow, Table
 from rltok_core.report.published import family
 from rltok_core.report.reading import DASH, interval, number, signed
 from rltok_core.report.rows import Row
@@ -223,64 +219,50 @@ COLUMNS = [
     *("point", "decision", "ours", "other", "data", "ours_row", "other_row", "n_pairs"),
     *("difference_bpb", "low", "high", "verdict", "note"),
 ]
-
-
-def ledger_csv(entries: list[Entry]) -> str:
-    """ledger.csv: a line for each decision and corpus, numbers at full precision."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for entry in entries:
-        mean, low, high, count = entry.found.difference if entry.found else (None, None, None, 0)
-        each = [entry.number, entry.text, entry.ours, entry.other, entry.data, *entry.rows, count]
-        figures = ["" if value is None else repr(value) for value in (mean, low, high)]
-        writer.writerow([*each, *figures, entry.verdict, entry.note])
-    return out.getvalue()
-
-
-def _lines(entries: list[Entry]) -> list[list[str]]:
-    return [
-        [
-            f"{entry.number}. {entry.text}",
-            entry.ours,
-            entry.other,
-            entry.data or "any",
-            str(entry.found.difference.n if entry.found else 0) if entry.data else DASH,
-            interval(entry.found and entry.found.difference, signed),
-            entry.verdict,
-            entry.note,
-        ]
-        for entry in entries
-    ]
-
-
 HEADER = ["decision", "ours", "other", "corpus", "n", "BPB, other - ours", "changes?", "note"]
 
 
-def caption(collection: Collection) -> str:
+def _record(entry: Entry) -> dict:
+    mean, low, high, count = entry.found.difference if entry.found else (None, None, None, 0)
+    words = (entry.number, entry.text, entry.ours, entry.other, entry.data, *entry.rows)
+    values = (*words, count, mean, low, high, entry.verdict, entry.note)
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def _line(entry: Entry) -> list[str]:
+    return [
+        f"{entry.number}. {entry.text}",
+        entry.ours,
+        entry.other,
+        entry.data or "any",
+        str(entry.found.difference.n if entry.found else 0) if entry.data else DASH,
+        interval(entry.found and entry.found.difference, signed),
+        entry.verdict,
+        entry.note,
+    ]
+
+
+def caption(title: str) -> str:
     """What a reader has to know, the verdict's rule included."""
-    experiment = collection.experiment
     return (
-        f"{experiment.title or experiment.name}: the points of the fidelity ledger (paper.md 8). "
-        "Difference in bits per byte on held-out text, the other decision less ours, paired by "
+        f"{title}: the points of the fidelity ledger (paper.md 8). Difference in bits per byte on "
+        "held-out text, the other decision less ours, paired by "
         f"seed, with {INTERVAL} of n pairs. {RULE} Points 6 and 7 are evaluations of the first row "
         "of each corpus. What holds at this scale need not hold at another."
     )
 
 
-def write_ledger(collection: Collection, all_rows: list[Row], out: Path) -> list[Path]:
-    """Write ledger.md, .csv and .tex; nothing, and [], for an experiment that is no ledger."""
-    entries = ledger(all_rows)
+def ledger_table(edition: Edition) -> Table:
+    """Every decision on every corpus.
+
+    Raises:
+        NothingToShow: some decision has no pair: the experiment is no ledger.
+    """
+    entries = ledger(edition.rows)
     if not entries:
-        return []
-    words, lines = caption(collection), _lines(entries)
-    rows_md = "".join("| " + " | ".join(line) + " |\n" for line in lines)
-    texts = {
-        "ledger.md": f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}\n{rows_md}\n{words}\n",
-        "ledger.csv": ledger_csv(entries),
-        "ledger.tex": document([("Fidelity ledger", HEADER, lines)], words, []),
-    }
-    out.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        (out / name).write_text(text, encoding="utf-8")
-    return [out / name for name in texts]
+        raise NothingToShow("pairs of runs that differ in one decision (experiment ledger)")
+    block = Block("Fidelity ledger", HEADER)
+    for entry in entries:
+        block.add(_line(entry))
+    records = [_record(entry) for entry in entries]
+    return Table([block], caption(edition.title), records, COLUMNS)

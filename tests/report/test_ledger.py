@@ -1,6 +1,5 @@
 """The fidelity ledger: which rows it pairs, its figures and verdicts, on made-up scores."""
 
-import csv
 import functools
 from pathlib import Path
 
@@ -8,7 +7,8 @@ import pytest
 
 from rltok_core.config.experiment import read_experiment
 from rltok_core.report.collect import Collection, Result
-from rltok_core.report.ledger import DECISIONS, IDENTICAL, ledger, pairs_of, write_ledger
+from rltok_core.report.edition import Edition, NothingToShow
+from rltok_core.report.ledger import DECISIONS, IDENTICAL, ledger, ledger_table, pairs_of
 from rltok_core.report.rows import rows
 
 # label: (difference to the other side's seeds 0 and 1), on every corpus
@@ -98,22 +98,17 @@ def test_missing_runs_leave_a_gap():
     assert found[9, "prose", "w + 1 keys"].verdict == "no"
 
 
-def test_the_files_hold_every_entry(tmp_path):
-    made = collection(absent=[("keys_5", 0), ("keys_5", 1)])
-    paths = write_ledger(made, rows(made), tmp_path)
-    assert [path.name for path in paths] == ["ledger.md", "ledger.csv", "ledger.tex"]
-    with (tmp_path / "ledger.csv").open(encoding="utf-8", newline="") as file:
-        lines = list(csv.DictReader(file))
-    assert len(lines) == 9 * 2 + 2 * 2 + 2
-    weight = next(line for line in lines if line["point"] == "2")
-    assert float(weight["difference_bpb"]) == pytest.approx(0.00425)
-    text = (tmp_path / "ledger.md").read_text(encoding="utf-8")
-    assert text.count("\n| ") == len(lines) and "Verdict, by the interval" in text
+def test_the_table_holds_every_entry():
+    table = ledger_table(Edition(collection(absent=[("keys_5", 0), ("keys_5", 1)])))
+    assert len(table.records) == len(table.blocks[0].lines) == 9 * 2 + 2 * 2 + 2
+    weight = next(record for record in table.records if record["point"] == 2)
+    assert weight["difference_bpb"] == pytest.approx(0.00425)
+    assert "Verdict, by the interval" in table.caption
 
 
-def test_another_experiment_is_no_ledger(tmp_path):
-    made = collection("laptop")
-    assert write_ledger(made, rows(made), tmp_path) == [] and not list(tmp_path.iterdir())
+def test_another_experiment_is_no_ledger():
+    with pytest.raises(NothingToShow, match="one decision"):
+        ledger_table(Edition(collection("laptop")))
 
 
 def test_what_is_identical_by_construction_names_tests_that_exist():

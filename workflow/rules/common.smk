@@ -19,6 +19,7 @@ from rltok_core.config.schema import DataConfig, RunConfig
 from rltok_core.config.strict import digest, read_yaml
 from rltok_core.errors import UserError
 from rltok_core.plan.estimate import Cost
+from rltok_core.report.products import PRODUCTS
 
 
 # The resolved files are written before the first job (not in a dry run), by no rule: as some job's
@@ -121,7 +122,7 @@ REPORT_FILES = {
     "table": ("Tables", "main_table.csv"),
     "provenance": ("Tables", "provenance.csv"),
     "page": ("Pages", "report.html"),
-    "heatmaps": ("Pages", "heatmaps.html"),
+    "differences": ("Tables", "paired_differences.csv"),
     "bpb_by_method": ("Figures", "bpb_by_method.png"),
     "flops_bpb": ("Figures", "flops_bpb.png"),
     "position": ("Figures", "position.png"),

@@ -13,7 +13,7 @@ from rltok_core.config.experiment import read_run
 from rltok_core.config.schema import DataConfig
 from rltok_core.config.strict import parse, read_yaml
 from rltok_core.data.build import build, make_shard
-from rltok_core.data.inspect import inspect
+from rltok_core.data.inspect import inspect, picture
 from rltok_core.data.shards import DROPPED
 
 
@@ -32,9 +32,12 @@ def main(argv: list[str]) -> int:
     command = commands.add_parser("inspect", help="what is in a data folder; checks its hashes")
     command.add_argument("folder", type=Path)
     command.add_argument("--samples", type=int, default=3, help="documents shown a split")
+    command.add_argument("--picture", type=Path, help="draw the lengths into this .png")
     args = parser.parse_args(argv)
     if args.command == "inspect":
         print(inspect(args.folder, args.samples))
+        if args.picture:
+            picture(args.folder, args.picture)
         return 0
     start = time.monotonic()
     config = read_data_config(args.config)

@@ -19,17 +19,32 @@ Rate = Annotated[float, Field(gt=0, le=1)]
 # a name that becomes part of a folder's name and a Snakemake wildcard
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+]*$")]
 
+PAPER_SPLIT = {"test": 32768, "validation": 256}  # documents (paper.md 3)
+
 
 class SplitConfig(Strict):
     """How documents are divided; seeded, by document (paper.md 3).
 
-    `counts`: `test` and `validation` are numbers of documents; `fractions`: shares of documents.
+    `counts`: `test` and `validation` are numbers of documents; `fractions`: shares of documents;
+    `paper`: the paper's numbers; `content`: shares too, but a document's split is a function of its
+    bytes and the seed alone, so that it stays where it is when more documents come.
     """
 
-    scheme: Literal["counts", "fractions"] = "fractions"
+    scheme: Literal["counts", "fractions", "paper", "content"] = "fractions"
     seed: int = 0
     test: float = 0.03
     validation: float = 0.03
+
+    @model_validator(mode="before")
+    @classmethod
+    def _paper(cls, values: Any) -> Any:
+        """The paper's scheme brings its own numbers, and no others."""
+        if not isinstance(values, dict) or values.get("scheme") != "paper":
+            return values
+        for key, number in PAPER_SPLIT.items():
+            if values.get(key, number) != number:
+                raise ValueError(f"scheme paper: {key} is {number}, not {values[key]!r}")
+        return values | PAPER_SPLIT
 
 
 class DataConfig(Strict):

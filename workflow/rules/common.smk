@@ -1,10 +1,10 @@
 """What all the other files share, the matrix (expanded and checked once) and where things lie."""
 
-import glob
 import os
 import re
 import shlex
 import sys
+from functools import cache
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -15,8 +15,10 @@ sys.path.insert(0, str(HOME))
 
 from rltok_core import slurm
 from rltok_core.config.experiment import load_experiment, preparations, write_matrix
-from rltok_core.config.schema import DataConfig, RunConfig
+from rltok_core.config.schema import RunConfig
 from rltok_core.config.strict import digest, read_yaml
+from rltok_core.data.checksums import Checksums
+from rltok_core.data.shards import is_parallel, memo_of, shards_of
 from rltok_core.errors import UserError
 from rltok_core.plan.estimate import Cost
 from rltok_core.report.products import PRODUCTS
@@ -130,13 +132,40 @@ REPORT_FILES = {
 }
 
 
-def data_files(data: DataConfig) -> list[str]:
+@cache
+def data_parts(data: str) -> list:
+    """The parts that a corpus is read in; a missing file is one message that names it."""
+    try:
+        return shards_of(DATA[data].source)
+    except UserError as error:
+        raise WorkflowError(f"{DATA[data].name}: {error}") from None
+
+
+def data_files(data: str) -> list[str]:
     """The user's own files that a corpus is read from; packaged, planted and hub text has none."""
-    source = data.source
-    if source.kind != "files":
+    return list(dict.fromkeys(file.path for part in data_parts(data) for file in part.files))
+
+
+def shard_files(data: str, index: int) -> list[str]:
+    return [file.path for file in data_parts(data)[index].files]
+
+
+def data_shards(data: str) -> list[str]:
+    """The parts of a corpus that are jobs of their own: none where it is one, or has a limit."""
+    parts = data_parts(data)
+    if len(parts) == 1 or not is_parallel(DATA[data].source):
         return []
-    patterns = [*source.paths, *source.validation_paths, *source.test_paths]
-    return [path for each in patterns for path in sorted(glob.glob(each, recursive=True)) or [each]]
+    return [f"{RESULTS}/data/.{data}.shards/{part.index:05d}/shard.json" for part in parts]
+
+
+@cache
+def identities(data: str, index: int | None = None) -> str:
+    """A hash that changes when the content of the user's files does, and at no other time."""
+    checksums = Checksums(memo_of(Path(RESULTS) / "data" / data))
+    files = data_files(data) if index is None else shard_files(data, index)
+    found = digest([[path, checksums.identity(path)] for path in files])
+    checksums.save()
+    return found
 
 
 def data_manifest(run: RunConfig) -> str:

@@ -12,6 +12,8 @@ COMMANDS = {
     "prepare": ("rltok_core.boundaries.cli", "prepare what an estimator needs (BPE, entropies)"),
     "train": ("rltok_core.training.cli", "train one run, or go on with it"),
     "evaluate": ("rltok_core.evaluation.cli", "score one trained run on held-out text"),
+    "compress": ("rltok_core.evaluation.compress", "code a file losslessly by a trained run"),
+    "decompress": ("rltok_core.evaluation.decompress", "decode what `compress` wrote"),
     "report": ("rltok_core.report.cli", "tables, figures and heat maps of an experiment"),
     "new-estimator": ("rltok_core.boundaries.new_estimator", "write a new estimator to start from"),
     "gradlab": ("rltok_core.gradlab.cli", "exact bias and variance of every gradient estimate"),

@@ -1,17 +1,20 @@
 """An arithmetic coder for bytes: probabilities to integer counts, counts to bits and back.
 
-Witten, Neal & Cleary 1987 ("Arithmetic coding for data compression"), with 32-bit bounds. All is
-integers, so coder and decoder agree exactly where they are given the same counts.
+Witten, Neal & Cleary 1987 ("Arithmetic coding for data compression"), with 62-bit bounds. All is
+integers, so coder and decoder agree exactly where they are given the same counts. Counts are so
+fine that a model's worst surprises cost what evaluation says: with 24 bits, Chinese text under a
+model of English came out 1.5 % cheaper than its log-likelihood.
 
 Shapes: B rows, C = 256 bytes.
 """
 
 import numpy as np
 
-TOTAL_BITS = 24
+TOTAL_BITS = 48
 TOTAL = 1 << TOTAL_BITS  # of a byte's counts: well below a quarter of the range
-TOP = (1 << 32) - 1
-HALF, QUARTER = 1 << 31, 1 << 30
+BOUND_BITS = 62
+TOP = (1 << BOUND_BITS) - 1
+HALF, QUARTER = 1 << BOUND_BITS - 1, 1 << BOUND_BITS - 2
 
 
 def cumulative_counts(logits_BC: np.ndarray) -> np.ndarray:
@@ -73,7 +76,7 @@ class Decoder:
     def __init__(self, code: bytes):
         self.bits = np.unpackbits(np.frombuffer(code, np.uint8)).tolist()
         self.low, self.high, self.place, self.value = 0, TOP, 0, 0
-        for _ in range(32):
+        for _ in range(BOUND_BITS):
             self._take()
 
     def decode(self, below: np.ndarray) -> int:

@@ -14,6 +14,7 @@ COMMANDS = {
     "evaluate": ("rltok_core.evaluation.cli", "score one trained run on held-out text"),
     "compress": ("rltok_core.evaluation.compress", "code a file losslessly by a trained run"),
     "decompress": ("rltok_core.evaluation.decompress", "decode what `compress` wrote"),
+    "lm-eval": ("rltok_core.evaluation.harness", "the LM Evaluation Harness, on run folders"),
     "report": ("rltok_core.report.cli", "tables, figures and heat maps of an experiment"),
     "new-estimator": ("rltok_core.boundaries.new_estimator", "write a new estimator to start from"),
     "gradlab": ("rltok_core.gradlab.cli", "exact bias and variance of every gradient estimate"),

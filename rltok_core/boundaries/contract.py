@@ -7,13 +7,16 @@ and the shared tests find it through the registry.
 Shapes: B rows, S positions (bytes, with bos first), T tokens of the longest row, D model width.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
+from rltok_core.boundaries.stepping import Stepper
 from rltok_core.data.batch import Batch
 from rltok_core.errors import UserError
 
@@ -75,6 +78,20 @@ class Outcome:
     logp_BS: torch.Tensor
     logp_early_BS: torch.Tensor
     target_rate: float
+
+
+@dataclass(frozen=True)
+class HintReader:
+    """Prepared boundaries on text that the preparation never saw.
+
+    Attributes:
+        whole: documents -> bool, one a byte, the documents one after the other.
+        last: a document's bytes so far -> whether the last of them has a boundary; None where
+            that depends on bytes that come after it.
+    """
+
+    whole: Callable[[list[bytes]], np.ndarray]
+    last: Callable[[bytes], bool] | None
 
 
 class LossTerm(NamedTuple):
@@ -161,11 +178,32 @@ class Estimator(nn.Module):
         """The estimator's own loss terms by name."""
         return {}
 
+    def stepper(self, batch: Batch, target_rate: float) -> Stepper:
+        """How it works one position at a time, for rows of known lengths and streams.
+
+        Whoever overrides to_tokens or to_bytes (or propose, below a class with a stepper of its
+        own) overrides this too; else a decoder runs the whole network again at each position.
+        """
+        return Stepper(self, batch, target_rate)
+
     @classmethod
     def prepare(cls, data: Path, out: Path, params: dict, target_rate: float) -> None:
         """For hint = "prepared": write out/SPLIT.hints.npy (uint8, one a byte of the store) for
         every split of the data folder, and out/preparation.json with what was measured."""
         raise NotImplementedError(f"{cls.__name__} has nothing to prepare")
+
+    @classmethod
+    def hint_reader(cls, params: dict, data: Path | None, prepared: Path | None) -> HintReader:
+        """For hint = "prepared": the boundaries of other text, by what prepare() left.
+
+        Args:
+            data: the data folder that was prepared; None if not given.
+            prepared: what prepare() wrote; None if not given.
+
+        Raises:
+            UserError: it can't, or a folder is missing that it needs.
+        """
+        raise UserError(f"{cls.__name__} can't place boundaries on text that wasn't prepared")
 
 
 def fixed_proposal(chosen_BS: torch.Tensor, batch: Batch) -> Proposal:

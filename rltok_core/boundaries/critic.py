@@ -51,6 +51,8 @@ class Critic(Policy):
         nn.init.zeros_(self.value.bias)
         self.horizon = min(1 / max(1 - self.params.gamma, 1e-9), float(seq_len))
 
+    stepper = Policy.stepper
+
     def propose(self, x_BSD: torch.Tensor, batch: Batch, target_rate: float) -> Proposal:
         """The policy's; it hands the state on to the critic."""
         proposal = super().propose(x_BSD, batch, target_rate)

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from rltok_core.boundaries.contract import Estimator, LossTerm, Outcome, Proposal, forced_BS
+from rltok_core.boundaries.stepping import Stepper, at_ends
 from rltok_core.data.batch import Batch
 
 
@@ -101,15 +102,23 @@ class Policy(Estimator):
         on = self.training or self.params.softcap_in_evaluation
         return self.params.softcap if on else 0.0
 
+    def _outputs(self, x_BSD: torch.Tensor) -> torch.Tensor:
+        """V / 16, float32 at least: a bf16 logit would quantise the probabilities."""
+        with torch.autocast(x_BSD.device.type, enabled=False):
+            wide_BSD = x_BSD.to(torch.promote_types(x_BSD.dtype, torch.float32))
+            return self.policy(wide_BSD) / self.params.logit_scale
+
+    def _prior(self, target_rate: float) -> torch.Tensor:
+        rate = min(max(target_rate, 1e-4), 1 - 1e-3)
+        return math.log(rate / (1 - rate)) + self.rate_bias
+
+    def stepper(self, batch: Batch, target_rate: float) -> "PolicyStepper":
+        return PolicyStepper(self, batch, target_rate)
+
     def propose(self, x_BSD: torch.Tensor, batch: Batch, target_rate: float) -> Proposal:
         """Sample boundaries, then every logit in one vectorised pass that carries the gradient."""
         width = self.policy.out_features
-        with torch.autocast(x_BSD.device.type, enabled=False):
-            # at least float32: a bf16 logit would quantise the probabilities
-            wide_BSD = x_BSD.to(torch.promote_types(x_BSD.dtype, torch.float32))
-            v_BSw = self.policy(wide_BSD) / self.params.logit_scale
-        rate = min(max(target_rate, 1e-4), 1 - 1e-3)
-        prior_logit = math.log(rate / (1 - rate)) + self.rate_bias
+        v_BSw, prior_logit = self._outputs(x_BSD), self._prior(target_rate)
         forced, cap = forced_BS(batch), self._cap()
         u_BS = batch.stream.uniform(batch.ids_BS.shape[1])
         drawn_BS = self.drawn_with(batch, target_rate)
@@ -144,6 +153,30 @@ class Policy(Estimator):
         # forced ends count as probability 1, so that the REALISED rate meets the target
         mean_prob = proposal.prob_BS.detach().sum() / outcome.batch.valid_BS.sum()
         return LossTerm(self.params.lam_target, mean_logit * (mean_prob - outcome.target_rate))
+
+
+class PolicyStepper(Stepper):
+    """Keeps the last w - 1 boundaries of each row."""
+
+    def __init__(self, policy: Policy, batch: Batch, target_rate: float):
+        super().__init__(policy, batch, target_rate)
+        self._u_BS = batch.stream.uniform(batch.ids_BS.shape[1])
+        self._prior, self._cap = policy._prior(target_rate), policy._cap()
+        # a_{i-1}, a_{i-2}, ..., and 1 for the bias term, as columns of V multiply them
+        self._history_Bw = torch.zeros(len(batch.ids_BS), policy.policy.out_features)
+        self._history_Bw = self._history_Bw.to(self._u_BS.device)
+        self._history_Bw[:, -1] = 1
+
+    def boundary(self, i: int, x_BD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        v_Bw = self.estimator._outputs(x_BD)
+        logit_B = _capped((v_Bw * self._history_Bw).sum(-1) + self._prior, self._cap)
+        prob_B = torch.sigmoid(logit_B)
+        boundary_B, prob_B = at_ends(self.batch, i, self._u_BS[:, i] < prob_B, prob_B)
+        if self._history_Bw.shape[1] > 1:
+            older_Bw = self._history_Bw[:, :-2].clone()
+            self._history_Bw[:, 1:-1] = older_Bw
+            self._history_Bw[:, 0] = boundary_B.to(self._history_Bw.dtype)
+        return boundary_B, prob_B
 
 
 def _capped(z: torch.Tensor, cap: float) -> torch.Tensor:

@@ -181,6 +181,7 @@ class EvaluationConfig(Strict):
     sequences: int = Field(200, ge=1, description="at most this many windows of test documents")
     batch_size: int = Field(16, ge=1)
     stream_seed: int = 0
+    draws: int = Field(3, ge=1, description="streams of sampled boundaries whose spread is told")
     heatmap_documents: list[int] = [1, 3, 5, 7]
     heatmap_bytes: int = Field(320, ge=8)
     boundary_tolerance: int = Field(0, ge=0, description="bytes late that still count as the truth")

@@ -22,6 +22,7 @@ block, K keys of a block; qkv_BSX has X = 3 D: every head's q, then k, then v.
 """
 
 from functools import lru_cache
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -140,6 +141,27 @@ def token_attention(
     hidden_TT = _causal_mask(qkv_BTX.shape[1], qkv_BTX.device)
     weight_BHTT = _softcap_softmax(q_BHTd @ k_BHTd.transpose(-1, -2), hidden_TT, softcap)
     return (weight_BHTT.to(v_BHTd.dtype) @ v_BHTd).transpose(1, 2).flatten(-2)
+
+
+class Past(Protocol):
+    """Keys and values that a layer keeps of a row's earlier positions (incremental.py)."""
+
+    def extend(self, k_BHd: torch.Tensor, v_BHd: torch.Tensor) -> tuple:
+        """Add one position; (k_BKHd, v_BKHd, hidden_BK) to look at, hidden None for none."""
+
+
+def past_attention(
+    qkv_B1X: torch.Tensor, table_1d: torch.Tensor, past: Past, heads: int, softcap: float
+) -> torch.Tensor:
+    """Attention of one position, itself and what `past` holds; B1D."""
+    q_B1Hd, k_B1Hd, v_B1Hd = _split(qkv_B1X, table_1d, heads)
+    k_BKHd, v_BKHd, hidden_BK = past.extend(k_B1Hd[:, 0], v_B1Hd[:, 0])
+    score_BH1K = q_B1Hd.transpose(1, 2) @ k_BKHd.permute(0, 2, 3, 1)
+    if hidden_BK is None:
+        hidden_BK = torch.zeros(k_BKHd.shape[:2], dtype=torch.bool, device=k_BKHd.device)
+    weight_BH1K = _softcap_softmax(score_BH1K, hidden_BK[:, None, None], softcap)
+    out_BH1d = weight_BH1K.to(v_BKHd.dtype) @ v_BKHd.transpose(1, 2)
+    return out_BH1d.transpose(1, 2).flatten(-2)
 
 
 def kernel_report() -> str:

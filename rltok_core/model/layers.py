@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rltok_core.model.attention import local_attention, token_attention
+from rltok_core.model.attention import Past, local_attention, past_attention, token_attention
 from rltok_core.model.functions import CompiledGeGLU, compiled_path
 from rltok_core.model.norm import RMSNorm
 
@@ -24,10 +24,17 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
         self.out = nn.Linear(d_model, d_model, bias=False)
 
-    def forward(self, x_BSD: torch.Tensor, table_BSd: torch.Tensor) -> torch.Tensor:
-        """table_BSd: rope_table's row of each position; Sd for byte layers, in order."""
+    def forward(
+        self, x_BSD: torch.Tensor, table_BSd: torch.Tensor, past: Past | None = None
+    ) -> torch.Tensor:
+        """table_BSd: rope_table's row of each position; Sd for byte layers, in order.
+
+        past: keys and values of earlier positions; then x_BSD is the one position after them.
+        """
         qkv_BSX = self.qkv(x_BSD)
-        if self.window is None:
+        if past is not None:
+            mixed_BSD = past_attention(qkv_BSX, table_BSd, past, self.n_heads, self.softcap)
+        elif self.window is None:
             mixed_BSD = token_attention(qkv_BSX, table_BSd, self.n_heads, self.softcap)
         else:
             mixed_BSD = local_attention(qkv_BSX, table_BSd, self.n_heads, self.window, self.softcap)
@@ -64,7 +71,9 @@ class DecoderLayer(nn.Module):
         self.mlp = GeGLU(d_model, d_mlp)
         self.after_mlp = RMSNorm(d_model)
 
-    def forward(self, x_BSD: torch.Tensor, table_BSd: torch.Tensor) -> torch.Tensor:
-        mixed_BSD = self.attention(self.before_attention(x_BSD), table_BSd)
+    def forward(
+        self, x_BSD: torch.Tensor, table_BSd: torch.Tensor, past: Past | None = None
+    ) -> torch.Tensor:
+        mixed_BSD = self.attention(self.before_attention(x_BSD), table_BSd, past)
         x_BSD = self.after_attention(mixed_BSD, residual_D=x_BSD)
         return self.after_mlp(self.mlp(self.before_mlp(x_BSD)), residual_D=x_BSD)

@@ -22,6 +22,7 @@ from rltok_core.config.strict import read_yaml
 from rltok_core.data.batch import Batch
 from rltok_core.data.stream import RandomStream
 from rltok_core.data.vocabulary import BOS, N_SPECIAL, PAD
+from rltok_core.model.incremental import IncrementalDecoder, open_decoder, steps
 from rltok_core.model.unet import UNet, target_logp
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -173,6 +174,23 @@ def test_preparation_looks_ahead_exactly_if_marked_non_causal(name, hints_of):
     original, *changed = hints_of(name, documents + other)
     caught = [bool((original[:cut] != c[:cut]).any()) for cut, c in zip(cuts, changed, strict=True)]
     assert any(caught) != estimator_class(configuration(name)).causal
+
+
+@each
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-9), (torch.float32, 1e-5)])
+def test_one_position_at_a_time_equals_the_full_pass(name, dtype, tolerance, batch_of):
+    """The decoder sees no byte before its turn, so a method that looks ahead needs its hints."""
+    model, batch = build(name).to(dtype).eval(), batch_of(name, DOCUMENTS)
+    with torch.no_grad():
+        full = model(batch, RATE)
+    decoder = open_decoder(model, batch, RATE)
+    assert isinstance(decoder, IncrementalDecoder) == steps(model.estimator)
+    for i in range(S):
+        hint_B = None if batch.hint_BS is None else batch.hint_BS[:, i]
+        logp_BC = decoder.step(batch.ids_BS[:, i], hint_B).log_softmax(-1)
+        rows = batch.length_B > i
+        gap = logp_BC - full.logits_BSC[:, i].log_softmax(-1)
+        assert gap[rows].abs().max() < tolerance, i
 
 
 @each

@@ -11,6 +11,7 @@ rule evaluate:
         scores=f"{RESULTS}/evaluations/{{run}}/evaluation.json",
         documents=f"{RESULTS}/evaluations/{{run}}/documents.csv",
         heatmap=f"{RESULTS}/evaluations/{{run}}/heatmap.json",
+        probes=f"{RESULTS}/evaluations/{{run}}/probes.json",
     log:
         f"{RESULTS}/logs/evaluate/{{run}}.log",
     threads: lambda wildcards: RUNS[wildcards.run].runtime.threads

@@ -94,6 +94,9 @@ class CurriculumConfig(Strict):
     open_until: float = Field(0.1, ge=0, le=1, description="share of steps at rate 1")
     start: Rate = 0.9
     end: float = Field(0.5, ge=0, le=1, description="share of steps at which the target is reached")
+    rules: bool = Field(
+        False, description="also for what learns no boundaries: random ones are added to its own"
+    )
 
 
 class ControllerConfig(Strict):
@@ -180,6 +183,9 @@ class RunConfig(Strict):
         whole = self.model_dump(mode="json")
         whole["estimator"] = self.estimator.identity
         whole["model"].pop("size")
+        curriculum = whole["training"]["curriculum"]
+        if curriculum and not curriculum["rules"]:  # came later: older runs keep their identity
+            del curriculum["rules"]
         return digest({k: whole[k] for k in ("data", "model", "estimator", "training", "seed")})
 
     @property

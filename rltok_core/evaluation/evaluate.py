@@ -28,6 +28,7 @@ from rltok_core.evaluation.segmentation import (
     word_starts,
 )
 from rltok_core.evaluation.subject import Subject
+from rltok_core.training import schedule
 from rltok_core.training.inputs import prepared_hints, read_data_hash, read_hints
 from rltok_core.training.manifest import provenance
 from rltok_core.training.watch import out_of_bounds
@@ -204,7 +205,7 @@ def evaluate(
         "seed": run.seed,
         "causal": type(model.estimator).causal,
         "learned": learned,
-        "curriculum": learned and training.curriculum is not None,
+        "curriculum": schedule.curriculum_ends(training, learned) > 0,
         "controller": learned and training.controller is not None,
         "documents": len(corpus.documents),
         "windows": len(scores),

@@ -7,6 +7,7 @@ import argparse
 from pathlib import Path
 
 from rltok_core.report.collect import collect
+from rltok_core.report.curriculum import write_curriculum
 from rltok_core.report.figures import FIGURES, write_figures
 from rltok_core.report.heatmap_page import heatmap_html
 from rltok_core.report.heatmaps import sheets, write_pictures
@@ -31,6 +32,7 @@ def write_report(experiment: Path, results: Path | None, out: Path | None) -> li
     all_rows = rows(collection)
     out = Path(out or collection.experiment.figures)
     tables, blocks, words = write_tables(collection, all_rows, out)
+    tables += write_curriculum(all_rows, out)
     figures = write_figures(all_rows, method_styles([row.name for row in all_rows]), out)
     found = sheets(all_rows)
     with plt.rc_context(RC):

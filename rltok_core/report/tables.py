@@ -127,7 +127,8 @@ def _text(value: object) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def _csv(header: list[str], lines: list[dict]) -> str:
+def csv_of(header: list[str], lines: list[dict]) -> str:
+    """A csv of these columns; fields as _text has them."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
@@ -139,7 +140,7 @@ def _csv(header: list[str], lines: list[dict]) -> str:
 def main_csv(all_rows: list[Row], comparisons: dict[int, Comparison]) -> str:
     """main_table.csv. `comparisons` is keyed by the row's place in all_rows."""
     lines = [csv_values(row, comparisons.get(i)) for i, row in enumerate(all_rows)]
-    text = _csv(list(lines[0]), lines)
+    text = csv_of(list(lines[0]), lines)
     # rows in = rows out, whatever the labels spell (K33)
     assert len(list(csv.reader(io.StringIO(text)))) == len(all_rows) + 1
     return text
@@ -188,7 +189,7 @@ def paired_csv(all_rows: list[Row], comparisons: dict[int, Comparison]) -> str:
         values += (found.difference.n, *found.difference[:3], "paired t 95% over seeds", found.p)
         values += (found.smallest_signed_rank_p, low, high, found.note)
         lines.append(dict(zip(header, values, strict=True)))
-    return _csv(header, lines)
+    return csv_of(header, lines)
 
 
 def provenance_csv(collection: Collection) -> str:
@@ -205,7 +206,7 @@ def provenance_csv(collection: Collection) -> str:
         values += (made.get("device_name"), made.get("host"), made.get("threads"))
         values += (made.get("python"), _plain(made.get("packages")))
         lines.append(dict(zip(header, values, strict=True)))
-    return _csv(header, lines)
+    return csv_of(header, lines)
 
 
 def _plain(value: object) -> str | None:

@@ -116,6 +116,9 @@ class CurriculumConfig(Strict):
     open_until: float = Field(0.1, ge=0, le=1, description="share of steps at rate 1")
     start: Rate = 0.9
     end: float = Field(0.5, ge=0, le=1, description="share of steps at which the target is reached")
+    rules: bool = Field(
+        False, description="also for what learns no boundaries: random ones are added to its own"
+    )
 
 
 class ControllerConfig(Strict):
@@ -214,6 +217,9 @@ class RunConfig(Strict):
             for key, value in keys.items():
                 if whole[section][key] == value:
                     del whole[section][key]
+        curriculum = whole["training"]["curriculum"]
+        if curriculum and not curriculum["rules"]:  # came later: older runs keep their identity
+            del curriculum["rules"]
         return digest({k: whole[k] for k in ("data", "model", "estimator", "training", "seed")})
 
     @property

@@ -34,6 +34,7 @@ from rltok_core.evaluation.segmentation import (
 from rltok_core.evaluation.subject import Subject
 from rltok_core.evaluation.text import open_hints
 from rltok_core.evaluation.words import character_starts, segmented_words
+from rltok_core.training import schedule
 from rltok_core.training.inputs import prepared_hints, read_data_hash, read_hints
 from rltok_core.training.manifest import provenance
 from rltok_core.training.watch import out_of_bounds
@@ -275,7 +276,7 @@ def evaluate(
         "seed": run.seed,
         "causal": type(model.estimator).causal,
         "learned": learned,
-        "curriculum": learned and training.curriculum is not None,
+        "curriculum": schedule.curriculum_ends(training, learned) > 0,
         "controller": learned and training.controller is not None,
         "documents": len(corpus.documents),
         "windows": len(scores),

@@ -100,8 +100,9 @@ class UNet(nn.Module):
 
         Args:
             batch: rows of ids, right-padded.
-            target_rate: boundaries per position asked for; at 1 or more a learned estimator is
-                overruled and every position is a boundary (a curriculum's open phase).
+            target_rate: boundaries per position asked for. At 1 or more a learned estimator is
+                overruled and every position is a boundary (a curriculum's open phase); a rule
+                that is asked for more than its own rate gets random boundaries beside its own.
             mid: how the token level is used, to measure what it is worth. "stale": each byte
                 receives the token before the latest (the first where there is none); "zero":
                 nothing.
@@ -120,9 +121,13 @@ class UNet(nn.Module):
         return x_BSD
 
     def propose(self, x_BSD: torch.Tensor, batch: Batch, target_rate: float) -> Proposal:
-        """The estimator's boundaries, or all of them in the open phase; see forward()."""
-        proposal = self.estimator.propose(x_BSD, batch, target_rate)
-        if target_rate >= 1 and self.estimator.learned:
+        """The estimator's boundaries, and what a curriculum adds; see forward()."""
+        estimator = self.estimator
+        if not estimator.learned and target_rate > estimator.target_rate:
+            proposal = estimator.propose(x_BSD, batch, estimator.target_rate)
+            return _filled(proposal, batch, target_rate)
+        proposal = estimator.propose(x_BSD, batch, target_rate)
+        if target_rate >= 1 and estimator.learned:
             valid_BS = batch.valid_BS
             proposal = replace(proposal, boundary_BS=valid_BS, free_BS=torch.zeros_like(valid_BS))
         return proposal
@@ -200,6 +205,17 @@ class UNet(nn.Module):
             "embedding_and_heads": count(self.embedding, self.head, self.early_head),
             "policy": count(self.estimator),
         }
+
+
+def _filled(proposal: Proposal, batch: Batch, rate: float) -> Proposal:
+    """A rule's boundaries, and beside them random ones so that each row has `rate` of them; all at
+    rate 1. Their numbers are a channel of their own in the row's stream."""
+    boundary_BS = proposal.boundary_BS
+    length_B, count_B = batch.length_B.double(), boundary_BS.sum(1)
+    share_B = (rate * length_B - count_B) / (length_B - count_B).clamp(min=1)
+    u_BS = batch.stream.uniform(boundary_BS.shape[1], "curriculum")
+    boundary_BS = (boundary_BS | (u_BS < share_B[:, None])) & batch.valid_BS
+    return replace(proposal, boundary_BS=boundary_BS, prob_BS=boundary_BS.float())
 
 
 def _repeated(x_BSD: torch.Tensor, samples: int) -> torch.Tensor:

@@ -35,6 +35,7 @@ PRODUCTS: dict[str, Product] = {
     "code_table": Product("The paper's code table", "paper_tables:code_table"),
     "ablation_table": Product("The paper's ablations", "paper_tables:ablation_table"),
     "rate_table": Product("Boundary rates", "paper_tables:rate_table"),
+    "curriculum_table": Product("The rate curriculum", "curriculum:curriculum_table"),
     "ledger_table": Product("Fidelity ledger", "ledger:ledger_table"),
     "paired_differences": Product("Differences to the baseline", "differences:differences"),
     "bpb_by_method": Product("Bits per byte by method", "charts:bpb_by_method"),

@@ -102,8 +102,8 @@ class Row:
 
     @property
     def curriculum(self) -> bool:
-        """The rate curriculum was at work (it moves learned estimators only)."""
-        return any(result.evaluation.get("curriculum") for result in self.done) and self.learned
+        """The rate curriculum was at work."""
+        return any(result.evaluation.get("curriculum") for result in self.done)
 
     @property
     def controller(self) -> bool:

@@ -30,7 +30,7 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
 
 def curriculum_ends(config: TrainingConfig, learned: bool) -> int:
     """The first step whose target rate is the run's own; 0 where no curriculum applies."""
-    if config.curriculum is None or not learned:
+    if config.curriculum is None or not (learned or config.curriculum.rules):
         return 0
     share = max(config.curriculum.open_until, config.curriculum.end)
     return math.ceil(share * config.steps)
@@ -39,8 +39,9 @@ def curriculum_ends(config: TrainingConfig, learned: bool) -> int:
 def target_rate(step: int, config: TrainingConfig, learned: bool) -> float:
     """The boundary rate asked for at step `step` (laptop.md, the curriculum).
 
-    Only estimators that learn have a curriculum: rate 1 for the first `open_until` of the steps,
-    then a linear fall from `start` to the run's target, which is reached at `end`.
+    Rate 1 for the first `open_until` of the steps, then a linear fall from `start` to the run's
+    target, which is reached at `end`: for estimators that learn, and for rules (whose boundaries
+    the U-Net adds to) where the curriculum says so.
     """
     if step >= curriculum_ends(config, learned):
         return config.target_rate

@@ -231,10 +231,8 @@ def test_rate_follows_the_target(name, batch_of):
 
 
 @each
-def test_open_phase_makes_every_position_a_boundary_of_a_learned_one(name, batch_of):
+def test_open_phase_makes_every_position_a_boundary(name, batch_of):
     model, batch = build(name), batch_of(name, DOCUMENTS)
-    if not model.estimator.learned:
-        pytest.skip("no curriculum for rules")
     assert torch.equal(model(batch, 1.0).proposal.boundary_BS, batch.valid_BS)
     assert torch.isfinite(loss_of(model, batch, 1.0))
 

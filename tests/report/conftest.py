@@ -198,7 +198,7 @@ def made_up_evaluation(run, bpb: float | None) -> dict:
         "seed": run.seed,
         "causal": label != "bpe",
         "learned": label in LEARNED,
-        "curriculum": run.training.curriculum is not None,
+        "curriculum": run.training.curriculum is not None and label in LEARNED,
         "controller": False,
         "documents": 20,
         "windows": 40,

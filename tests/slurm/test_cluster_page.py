@@ -13,7 +13,7 @@ import torch
 import yaml
 from slurm_folder import REPO, submitted
 
-from rltok_core.config.experiment import load_experiment
+from rltok_core.config.experiment import load_experiment, read_experiment
 
 pytestmark = pytest.mark.slurm
 
@@ -75,7 +75,9 @@ def followed(tmp_path_factory, cluster, long_training, local) -> Path:
     folder = checkout(tmp_path_factory.mktemp("followed"))
     edit(folder / "workflow/profiles/slurm/config.yaml")
     words = shell(RUN, folder)
-    assert len(re.findall("^rule train:", words, re.MULTILINE)) == 60 + 2  # the paper's, planned
+    planned = len(read_experiment(REPO / "configs/experiments/paper.yaml")[1])
+    assert len(re.findall("^rule train:", words, re.MULTILINE)) == planned + 2
+    assert re.search(rf"paper: {planned} runs, .* [\d.]+ hours of one H100", words)
     return folder
 
 

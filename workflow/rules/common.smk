@@ -20,7 +20,9 @@ from rltok_core.config.strict import digest, read_yaml
 from rltok_core.data.checksums import Checksums
 from rltok_core.data.shards import is_parallel, memo_of, shards_of
 from rltok_core.errors import UserError
+from rltok_core.plan.devices import device
 from rltok_core.plan.estimate import Cost
+from rltok_core.plan.summary import headline, plan
 from rltok_core.report.products import PRODUCTS
 
 
@@ -96,6 +98,10 @@ RUNS = {run.id: run for run in MATRIX}
 DATA = {run.data.id: run.data for run in MATRIX}
 PREPARED = preparations(MATRIX)
 PREPARATION_RULES = sorted({run.estimator.rules for run in PREPARED.values()})
+
+# with the plan (`-n`) and once more when it is carried out; no job says it again
+if workflow.is_main_process and any(run.runtime.device == "cuda" for run in MATRIX):
+    logger.info(f"{EXPERIMENT.name}: {headline(plan(EXPERIMENT, MATRIX, device('h100')))}")
 
 # One step is one command of the library, run by the Python that runs Snakemake (or the container's),
 # from this checkout, in whatever folder (four braces leave one pair for the shell). RLTOK_SNAKEMAKE

@@ -16,6 +16,7 @@ COMMANDS = {
     "compress": ("rltok_core.evaluation.compress", "code a file losslessly by a trained run"),
     "decompress": ("rltok_core.evaluation.decompress", "decode what `compress` wrote"),
     "lm-eval": ("rltok_core.evaluation.harness", "the LM Evaluation Harness, on run folders"),
+    "segment": ("rltok_core.segment", "the tokens of trained runs on any text"),
     "report": ("rltok_core.report.cli", "tables, figures and the page of an experiment"),
     "figures": ("rltok_core.report.cli", "the same command by another name"),
     "new-estimator": ("rltok_core.boundaries.new_estimator", "write a new estimator to start from"),

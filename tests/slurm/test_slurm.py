@@ -160,7 +160,7 @@ def test_an_impossible_request_is_refused_and_not_waited_for(slow_folder):
     words = folder.finish(folder.start(*ask), code=1)
     assert "SLURM sbatch failed" in words and "--gres=gpu:h200:1" in words
     words = folder.finish(folder.start("--set-resources", "train:runtime=3000"), code=1)
-    assert "rule train asks for 3000 minutes" in words and "2880" in words
+    assert "train asks for 3000 minutes" in words and "2880" in words
     assert "nothing was started" in words and not folder.jobs()
 
 

@@ -60,7 +60,7 @@ def require_time_limits(jobs: list) -> None:
         asked, limit = job.resources.get("runtime", 0), limits.get(partition, float("inf"))
         if not job.is_local and asked > limit:
             raise WorkflowError(
-                f"rule {job.name} asks for {asked} minutes, more than the {limit:.0f} of SLURM's partition "
+                f"{job.name} asks for {asked} minutes, more than the {limit:.0f} of SLURM's partition "
                 f"{partition or '(the default)'}; nothing was started. In the profile (workflow/profiles/slurm): "
                 f"set-resources: {job.name}: runtime: {limit:.0f}"
             )

@@ -8,7 +8,7 @@ from typing import Any
 
 from rltok_core.errors import UserError
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # EFBIG: a limit such as ulimit -f
 
 
 def sync_folder(folder: Path) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rltok_core.data.batches import Windows, training_indices
+from rltok_core.data import batches
+from rltok_core.data.batches import Windows, permuted, training_indices
 from rltok_core.data.documents import Document
 from rltok_core.data.vocabulary import BOS, PAD
 from rltok_core.errors import UserError
@@ -117,6 +118,25 @@ def test_training_order_is_stateless():
     assert training_indices(10, 5, 0, 0) + training_indices(10, 5, 1, 0) == [
         6, 1, 4, 2, 9, 8, 0, 3, 5, 7,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 100, 1000, 4097])
+def test_a_permutation_without_a_table_takes_each_place_once(n):
+    found = [permuted(place, n, key=7) for place in range(n)]
+    assert sorted(found) == list(range(n))
+    if n >= 100:
+        other = [permuted(place, n, key=8) for place in range(n)]
+        # of a random permutation about one place in n stays, or agrees with another permutation
+        assert sum(a == b for a, b in zip(found, other, strict=True)) < 10
+        assert sum(place == a for place, a in enumerate(found)) < 10
+        assert abs(np.corrcoef(np.arange(n), found)[0, 1]) < 4 / n**0.5
+
+
+def test_many_windows_are_ordered_without_a_table(monkeypatch):
+    monkeypatch.setattr(batches, "LARGEST_SHUFFLED", 9)
+    sequence = sum((training_indices(10, 4, step, 5) for step in range(5)), [])
+    assert sorted(sequence[:10]) == sorted(sequence[10:]) == list(range(10))
+    assert sequence[:10] != sequence[10:]
 
 
 def test_training_without_windows_is_an_error():

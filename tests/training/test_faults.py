@@ -18,7 +18,7 @@ from rltok_core.training.loop import train
 
 pytestmark = pytest.mark.usefixtures("warm")
 
-STEPS = 40
+STEPS = 24
 
 
 @pytest.fixture(scope="module")

@@ -43,13 +43,11 @@ def allocation() -> str | None:
     """One line on what SLURM gave this job, for its log; None outside of SLURM."""
     if not job_id():
         return None
-    gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or "none"
     job = _record()
-    if not job:
-        return f"SLURM job {job_id()}: GPUs {gpus}"
+    given = job.get("AllocTRES") or job.get("TRES")  # newer and older SLURMs
     return (
-        f"SLURM job {job_id()} on {job['NodeList']}, until {job['EndTime']}: {job['TRES']}; "
-        f"GPUs {gpus}"
+        f"SLURM job {job_id()} on {job.get('NodeList')}, until {job.get('EndTime')}: {given}; "
+        f"GPUs {os.environ.get('CUDA_VISIBLE_DEVICES') or 'none'}"
     )
 
 
@@ -71,7 +69,7 @@ def run_again_if_time_is_over() -> str | None:
     preempted = job.get("PreemptTime", "None") != "None"
     if job.get("Reason") != "TimeLimit" and not preempted:
         return None
-    why = "preempted" if preempted else f"the time limit of {job['TimeLimit']} is over"
+    why = "preempted" if preempted else f"the time limit of {job.get('TimeLimit')} is over"
     if _ask("scontrol", "requeue", job_id()) is None:
         return f"SLURM job {job_id()}: {why}; SLURM doesn't requeue it, Snakemake may"
     return f"SLURM job {job_id()}: {why}; it is in the queue again"

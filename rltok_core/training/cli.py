@@ -45,7 +45,9 @@ def main(argv: list[str]) -> int:
     code = launch(argv, ranks, slurm_nodes(os.environ)) if ranks > 1 else _train(run, arguments)
     first_node = os.environ.get("SLURM_NODEID", "0") == "0"  # one request is enough
     if code == EXIT_REQUEUE and arguments.requeue and first_node:
-        say(slurm.run_again_if_time_is_over() or "not put back into a queue: it was told to end")
+        news = slurm.run_again_if_time_is_over()
+        if news:
+            say(news)
     return code
 
 

@@ -60,10 +60,8 @@ def slow_folder(tmp_path_factory, cluster, base, words, data) -> Callable[..., F
             "training": {"steps": steps},
             "matrix": [{"data": words, "size": "tiny", "estimators": [entry]}],
         }
-        make.made[name] = Folder(home / name, cluster, experiment, data)
-        return make.made[name]
+        return Folder(home / name, cluster, experiment, data)
 
-    make.made = {}
     return make
 
 

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 import torch
-from slurm_folder import REPO, submitted, wait_for
+from slurm_folder import REPO, Folder, submitted, wait_for
 
 from rltok_core.errors import EXIT_LOCKED
 
@@ -20,6 +20,16 @@ pytestmark = pytest.mark.slurm
 @pytest.fixture(scope="module", autouse=True)
 def beside(long_training):
     """The long training runs while the other tests do."""
+
+
+def check_gpus(folder: Folder, job: dict[str, str], option: str, gpus: str) -> None:
+    """K31: the option reached sbatch unmangled, and the job has and prints what it asked for."""
+    assert option in job["SubmitLine"].split(" --wrap")[0].split()
+    first = folder.log().splitlines()[0]
+    printed = re.match(r"rltok train: SLURM job (\d+) on \w+, until \S+: (\S+); GPUs (.*)", first)
+    assert printed[1] == job["JobID"] and re.fullmatch(gpus, printed[3])
+    assert set(printed[2].split(",")) == set(job["AllocTRES"].split(","))
+    assert f"gres/gpu={1 + printed[3].count(',')}" in printed[2]
 
 
 def test_preempted_requeued_and_cancelled_it_goes_on(cluster, slow_folder, undisturbed):
@@ -41,6 +51,7 @@ def test_preempted_requeued_and_cancelled_it_goes_on(cluster, slow_folder, undis
     assert len(folder.jobs()) == 2
     folder.check_whole(undisturbed(50))
     assert len(folder.summary()["resumed_from"]) == 2
+    check_gpus(folder, submitted(cluster, folder.path)[-1], "--gpus=fake:1", "[01]")
 
 
 def test_a_message_names_rule_run_job_and_logs(slow_folder):
@@ -106,21 +117,7 @@ def test_a_job_over_its_memory_has_more_the_next_time(cluster, slow_folder, undi
     had, has = (int(re.search(r"mem=(\d+)M", job["ReqTRES"])[1]) for job in (first, second))
     assert had < 2200 and has in (2 * had, 2 * had + 1)
     folder.check_whole(undisturbed(20))
-
-
-def test_K31_gpu_and_gres_reach_sbatch_unmangled_and_the_job_has_them(cluster, slow_folder):
-    """Looks at what two tests before this one have asked for."""
-    for name, option, gpus in (
-        ("disturbed", "--gpus=fake:1", {"0", "1"}),
-        ("hungry", "--gres=gpu:fake:2", {"0,1"}),
-    ):
-        folder = slow_folder.made[name]
-        *_, job = submitted(cluster, folder.path)
-        assert option in job["SubmitLine"].split(" --wrap")[0].split()
-        first = folder.log().splitlines()[0]
-        given = re.match(r"rltok train: SLURM job (\d+) on \w+, until \S+: (\S+); GPUs (.*)", first)
-        assert given[1] == job["JobID"] and given[3] in gpus
-        assert set(given[2].split(",")) == set(job["AllocTRES"].split(","))
+    check_gpus(folder, second, "--gres=gpu:fake:2", "0,1")
 
 
 def test_two_ranks_have_both_gpus(cluster, slow_folder):

@@ -10,7 +10,7 @@ Shapes: B rows, S positions (bytes, with bos first), T tokens of the longest row
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -140,6 +140,8 @@ class Estimator(nn.Module):
             the down layers' work; propose() and losses() see the rows of the first draw, then
             those of the second, ... (batch.samples).
         antithetic: every second draw uses the mirrored uniform numbers of the one before.
+        unbiased: parameters with which the gradient on the estimator's own weights is that of the
+            expected loss, which the shared tests check by enumeration; None: no such promise.
 
     Args:
         params: the YAML's params, each of them a keyword of the subclass's Params dataclass.
@@ -153,6 +155,7 @@ class Estimator(nn.Module):
     hint: str | None = None
     samples: int = 1
     antithetic: bool = False
+    unbiased: ClassVar[dict | None] = None
 
     def __init__(self, params: dict, d_model: int, target_rate: float, seq_len: int):
         super().__init__()

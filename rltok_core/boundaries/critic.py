@@ -44,6 +44,8 @@ class Params(ReturnParams):
 class Critic(Policy):
     """Score-function gradient with a learned baseline."""
 
+    unbiased = {"gamma": 1.0, "batch_relative": False}
+
     def __init__(self, params: dict, d_model: int, target_rate: float, seq_len: int):
         super().__init__(Params(**params), d_model, target_rate, seq_len)
         self.value = nn.Linear(d_model + int(self.params.early_exit_input), 1)

@@ -77,7 +77,8 @@ class Watched(nn.Module):
     def __init__(self, inner: Estimator, cut: bool = False, impose: tuple | None = None):
         super().__init__()
         self.inner, self.cut, self.impose = inner, cut, impose
-        self.learned = False  # the open phase of a curriculum has no place here
+        # a curriculum has no place here: no open phase, and no rate is above its own
+        self.learned, self.target_rate = False, 1.0
         self.antithetic = inner.antithetic
         self.proposal: Proposal | None = None
 

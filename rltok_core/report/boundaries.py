@@ -11,11 +11,17 @@ import numpy as np
 from rltok_core.report.collect import Result
 from rltok_core.report.curves import by_corpus, corpus_title, plain
 from rltok_core.report.edition import Block, Edition, NothingToShow, Picture, Table, picture
-from rltok_core.report.reading import DASH, mark_words, method, number, signed
+from rltok_core.report.reading import (
+    DASH,
+    LEAK_WORDS,
+    leak_words,
+    mark_words,
+    method,
+    number,
+    signed,
+)
 from rltok_core.report.rows import Row
 from rltok_core.report.style import INK, panels
-
-LEAK = 1e-6  # nats: a larger change of an earlier prediction is a leak
 
 
 def f1(a: np.ndarray, b: np.ndarray) -> float | None:
@@ -144,15 +150,14 @@ def evaluation_checks(edition: Edition) -> Table:
              "look-ahead is worth"],
         )  # fmt: skip
         for row in here:
-            leak, draws = row.values("leak", "max_difference"), row.mean("draws", "bpb_sd")
-            worst = max(leak) if leak else None
+            worst, draws = row.leak, row.mean("draws", "bpb_sd")
             twin = next((o for o in here if o.label == f"{row.label}_causal"), None)
             worth = None
             if row.causal is False and twin is not None:
                 worth = twin.mean("bpb") - row.mean("bpb")
             block.add(
                 [method(row), number(row.mean("bpb")), number(draws, 4),
-                 number(row.mean("bpb_threshold")), _leak(worst),
+                 number(row.mean("bpb_threshold")), leak_words(worst),
                  DASH if worth is None else signed(worth)],
                 row,
             )  # fmt: skip
@@ -165,18 +170,11 @@ def evaluation_checks(edition: Edition) -> Table:
     caption = (
         "Sampled: boundaries from the seeded stream, the main number; sd over draws: over further "
         "streams of the same weights, mean over seeds; threshold: a boundary where the probability "
-        "is above 0.5. Leak: the largest change of an earlier byte's log-probability when a later "
-        f"byte is changed with the stream fixed ('none': at most {LEAK:g}). Look-ahead is worth: "
+        "is above 0.5. " + LEAK_WORDS + " Look-ahead is worth: "
         "BPB of the causal variant less that of the method that looks ahead, each at its own "
         "realised rate. " + mark_words(edition.done)
     )
     return Table(blocks, caption, records)
-
-
-def _leak(worst: float | None) -> str:
-    if worst is None:
-        return DASH
-    return "none" if worst <= LEAK else f"{worst:.2g}"
 
 
 def _rates(row: Row) -> dict[str, float]:

@@ -44,6 +44,7 @@ def csv_values(row: Row, comparison: Comparison | None) -> dict[str, object]:
         "published_bpb": number and number.value,
         "published_setting": number and number.setting,
         "published_method": number and number.method,
+        "leak_nats": row.leak,
         "variant": row.variant,
         "whitespace_chance": row.boundary_mean("whitespace_chance"),
         "gap_bpb": row.mean("gap_bpb"),

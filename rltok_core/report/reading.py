@@ -30,6 +30,7 @@ def interval(value: Estimate | None, show=number) -> str:
     return f"{show(value.mean)} [{show(value.low)}, {show(value.high)}]"
 
 
+LEAK = 1e-6  # nats: a larger change of an earlier prediction by a later byte is a leak
 MARKS = {
     "non-causal": ("\u2020", "not causal: a boundary may depend on later bytes"),
     "curriculum": ("\u2021", "trained with the rate curriculum, which the paper doesn't have"),
@@ -51,6 +52,12 @@ def mark_words(rows: list[Row]) -> str:
     """What the marks that these rows bear mean."""
     used = {mark for row in rows for mark in marks(row)}
     return " ".join(f"{sign} {text}." for name, (sign, text) in MARKS.items() if name in used)
+
+
+LEAK_WORDS = (
+    "Leak: the largest change of an earlier byte's log-probability (nats) when a later byte is "
+    f"changed with the stream fixed; 'none': at most {LEAK:g}."
+)
 
 
 def method(row: Row) -> str:
@@ -85,6 +92,8 @@ def caption(edition: Edition) -> str:
         "Mid-usage: how much BPB rises when the token level's output is zeroed; a row near 0 "
         "ignores its tokens. Documents are never packed into one sequence."
     )
+    if any(row.leak is not None for row in all_rows):
+        parts.append(LEAK_WORDS)
     parts.append(mark_words(all_rows))
     if edition.collection.experiment.tag:
         parts.append(edition.collection.experiment.tag)
@@ -122,12 +131,21 @@ def reading_columns(block: list[Row], baseline: str) -> dict[str, callable]:
         columns["whitespace / chance"] = lambda row, _: _pair(
             row.boundary_mean("whitespace_share"), row.boundary_mean("whitespace_chance")
         )
+    if any(row.leak is not None for row in block):
+        columns["leak"] = lambda row, _: leak_words(row.leak)
     columns["mid-usage"] = lambda row, _: number(row.mean("mid_usage"))
     if any(row.published for row in block):
         columns["published (other scale)"] = lambda row, _: number(
             row.published and row.published.value
         )
     return columns
+
+
+def leak_words(worst: float | None) -> str:
+    """The leak audit's finding: 'none', or the change in nats."""
+    if worst is None:
+        return DASH
+    return "none" if worst <= LEAK else f"{worst:.2g}"
 
 
 def _count(row: Row) -> str:

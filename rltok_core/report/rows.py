@@ -97,6 +97,11 @@ class Row:
         return all(known) if known else None
 
     @property
+    def leak(self) -> float | None:
+        """The leak audit's worst change in nats, over seeds; None where no run was audited."""
+        return max(self.values("leak", "max_difference"), default=None)
+
+    @property
     def learned(self) -> bool:
         return any(result.evaluation.get("learned") for result in self.done)
 

@@ -24,23 +24,22 @@ def _sample_row(
     positions,
     cap,
     width: tl.constexpr,
-    padded_width: tl.constexpr,
     capped: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     length = tl.load(length_B + row)
-    bias = tl.load(prior)
-    column = tl.arange(0, padded_width)
-    is_bias = column == width - 1
+    shift = tl.load(prior)
     state = 0
     for i in range(0, length):
         at = row * positions + i
-        # neither load waits for the state
-        v = tl.load(v_BSw + at * width + column, mask=column < width, other=0.0)
+        # no load waits for the state; one thread's sum, in the scan's order
         u = tl.load(u_BS + at)
         forced = tl.load(forced_BS + at)
-        on = is_bias | (((state >> column) & 1) == 1)
-        z = tl.sum(tl.where(on, v, 0.0)) + bias
+        z = tl.load(v_BSw + at * width + width - 1)
+        for k in tl.static_range(width - 1):
+            v = tl.load(v_BSw + at * width + k)
+            z += tl.where(((state >> k) & 1) == 1, v, 0.0)
+        z += shift
         if capped:
             # tanh(x) = 1 - 2 / (e^2x + 1), right at both ends: e^2x is 0 or infinite there
             z = cap * (1 - 2 / (tl.exp(2 * z / cap) + 1))
@@ -77,7 +76,6 @@ def sample(
         positions,
         float(cap),
         width=width,
-        padded_width=triton.next_power_of_2(width),
         capped=cap > 0,
         num_warps=1,
     )

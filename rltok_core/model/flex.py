@@ -24,7 +24,7 @@ from rltok_core.model.packing import BLOCK
 
 def _listed(chosen_NN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(how many, which first) of the True columns of each row, as BlockMask wants them."""
-    order_NN = chosen_NN.to(torch.int8).argsort(1, descending=True, stable=True)
+    order_NN = chosen_NN.to(torch.int8).argsort(dim=1, descending=True, stable=True)
     return chosen_NN.sum(1).int()[None, None], order_NN.int()[None, None]
 
 

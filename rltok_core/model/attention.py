@@ -53,6 +53,11 @@ def rope_table(
 
 def rotate(x_BSHd: torch.Tensor, table_BSd: torch.Tensor) -> torch.Tensor:
     """Apply RoPE in float32 at least; table_BSd holds rope_table's row of each position."""
+    if torch.compiler.is_compiling():  # which has no complex kernels
+        first, second = widened(x_BSHd).unflatten(-1, (-1, 2)).unbind(-1)
+        cos, sin = (half.unsqueeze(-2) for half in table_BSd.chunk(2, dim=-1))
+        turned = (first * cos - second * sin, first * sin + second * cos)
+        return torch.stack(turned, -1).flatten(-2)
     pairs = torch.view_as_complex(widened(x_BSHd).unflatten(-1, (-1, 2)))
     turn = torch.complex(*table_BSd.chunk(2, dim=-1)).unsqueeze(-2)
     return torch.view_as_real(pairs * turn).flatten(-2)

@@ -122,7 +122,7 @@ class UNet(nn.Module):
     def encode(self, batch: Batch) -> torch.Tensor:
         """Embedding and down layers: x_BSD, which knows nothing of boundaries."""
         x_BSD = self.embedding(batch.ids_BS)
-        return self._run(self.down, x_BSD, self._rope(batch), self._byte_mask(x_BSD))
+        return self.run_layers(self.down, x_BSD, self._rope(batch), self._byte_mask(x_BSD))
 
     def propose(self, x_BSD: torch.Tensor, batch: Batch, target_rate: float) -> Proposal:
         """The estimator's boundaries, or all of them in the open phase; see forward()."""
@@ -152,7 +152,7 @@ class UNet(nn.Module):
             # rows without any boundary add zero: a batch of nothing else has no tokens at all
             if mid != "zero" and tokens.x_BTD.shape[1]:
                 z_BSD = shared_BSD + self._token_level(tokens, proposal, table, mid == "stale")
-        z_BSD = self._run(self.up, z_BSD, table, self._byte_mask(z_BSD))
+        z_BSD = self.run_layers(self.up, z_BSD, table, self._byte_mask(z_BSD))
         return Prediction(
             batch=batch,
             logits_BSC=F.linear(z_BSD, self.head.weight[N_SPECIAL:]),
@@ -171,23 +171,23 @@ class UNet(nn.Module):
         self, tokens: Tokens, proposal: Proposal, table: torch.Tensor, stale: bool
     ) -> torch.Tensor:
         """The token layers' output spread over the bytes, y_BSD."""
-        y_BTD = self._token_layers(tokens, table[tokens.position_BT])
+        y_BTD = self.token_layers(tokens, table[tokens.position_BT])
         if stale:
             tokens = replace(tokens, index_BS=(tokens.index_BS - 1).clamp(min=0))
         y_BSD = self.estimator.to_bytes(y_BTD, tokens, proposal)
         return y_BSD.to(tokens.x_BTD.dtype)
 
-    def _token_layers(self, tokens: Tokens, table_BTd: torch.Tensor) -> torch.Tensor:
+    def token_layers(self, tokens: Tokens, table_BTd: torch.Tensor) -> torch.Tensor:
         x_BTD = tokens.x_BTD
         if kernels.pick("token_attention", self._case(x_BTD)) == "packed":
             packing = Packing(tokens.valid_BT, tokens.total)
             packed = packing.pack(x_BTD), packing.pack(table_BTd), packing.mask()
-            return packing.unpack(self._run(self.mid, *packed))
+            return packing.unpack(self.run_layers(self.mid, *packed))
         if not kernels.layers_are_compiled():
-            return self._run(self.mid, x_BTD, table_BTd, None)
+            return self.run_layers(self.mid, x_BTD, table_BTd, None)
         length = x_BTD.shape[1]  # of which torch.compile should see few
         padded = (F.pad(x, (0, 0, 0, bucket(length) - length)) for x in (x_BTD, table_BTd))
-        return self._run(self.mid, *padded, None)[:, :length]
+        return self.run_layers(self.mid, *padded, None)[:, :length]
 
     def _case(self, x: torch.Tensor, window: int = 0) -> kernels.Case:
         config, dtype = self.config, kernels.compute_dtype(x)
@@ -203,7 +203,7 @@ class UNet(nn.Module):
 
         return window_mask(x_BSD.shape[1], window, x_BSD.device)
 
-    def _run(
+    def run_layers(
         self, layers: nn.ModuleList, x: torch.Tensor, table: torch.Tensor, mask: "BlockMask | None"
     ) -> torch.Tensor:
         """The layers one after another; with activation checkpointing only their inputs are kept

@@ -62,7 +62,7 @@ def device_name(device: str) -> str:
 def picked_kernels(run: RunConfig) -> dict[str, str]:
     """What computes the run's training steps, and why (model/kernels.py)."""
     model = run.model
-    dtype = torch.bfloat16 if run.training.precision == "bf16" else torch.float32
+    dtype = torch.float32 if run.training.precision == "float32" else torch.bfloat16
     d_head = model.d_model // model.n_heads
     given = (model.window, model.attention_softcap, d_head)
     return kernel_report(run.runtime.device, dtype, *given)

@@ -22,6 +22,7 @@ COMMANDS = {
     "figures": ("rltok_core.report.cli", "the same command by another name"),
     "new-estimator": ("rltok_core.boundaries.new_estimator", "write a new estimator to start from"),
     "gradlab": ("rltok_core.gradlab.cli", "exact bias and variance of every gradient estimate"),
+    "bench": ("rltok_core.bench.cli", "how fast the kernels are, against plain references"),
     "progress": ("rltok_core.report.progress", "how far an experiment is, and what remains"),
 }
 

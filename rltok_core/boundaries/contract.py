@@ -53,12 +53,14 @@ class Tokens:
         position_BT: int64, the byte position of each token (RoPE uses it; ledger 3).
         valid_BT: bool.
         index_BS: int64, the latest token at or before each byte position.
+        total: tokens of all rows.
     """
 
     x_BTD: torch.Tensor
     position_BT: torch.Tensor
     valid_BT: torch.Tensor
     index_BS: torch.Tensor
+    total: int
 
 
 @dataclass
@@ -112,7 +114,8 @@ def forced_BS(batch: Batch) -> torch.Tensor:
 def select(x_BSD: torch.Tensor, boundary_BS: torch.Tensor) -> Tokens:
     """SELECT (paper.md 2): the byte vectors at boundaries, padded to the longest row."""
     count_B = boundary_BS.sum(1)
-    width_T = int(count_B.max())
+    # the one look of a forward and backward pass at what the device has computed
+    width_T, total = torch.stack([count_B.max(), count_B.sum()]).tolist()
     # a stable descending sort of the mask lists each row's boundary positions in order
     position_BT = torch.sort(boundary_BS.to(torch.int8), dim=1, descending=True, stable=True)[1]
     position_BT = position_BT[:, :width_T]
@@ -120,7 +123,7 @@ def select(x_BSD: torch.Tensor, boundary_BS: torch.Tensor) -> Tokens:
     x_BTD = torch.gather(x_BSD, 1, position_BT[..., None].expand(-1, -1, x_BSD.shape[-1]))
     x_BTD = x_BTD * valid_BT[..., None]
     index_BS = (boundary_BS.cumsum(1) - 1).clamp(min=0)
-    return Tokens(x_BTD, position_BT * valid_BT, valid_BT, index_BS)
+    return Tokens(x_BTD, position_BT * valid_BT, valid_BT, index_BS, total)
 
 
 def distribute(y_BTD: torch.Tensor, index_BS: torch.Tensor) -> torch.Tensor:

@@ -12,60 +12,14 @@ Shapes: B rows, S positions, D model width, w policy outputs (the last is the bi
 import math
 from dataclasses import dataclass
 
-import numba
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from rltok_core.boundaries.contract import Estimator, LossTerm, Outcome, Proposal, forced_BS
+from rltok_core.boundaries.sampling import sample_boundaries
 from rltok_core.boundaries.stepping import Stepper, at_ends
 from rltok_core.data.batch import Batch
-
-
-@numba.njit(cache=True)
-def _scan(v_BSw, u_BS, forced_BS, length_B, prior, cap, a_BS):
-    """Draw a_BS position by position: each logit needs the w - 1 boundaries before it."""
-    n_rows, _, width = v_BSw.shape
-    for row in range(n_rows):
-        for i in range(length_B[row]):
-            if forced_BS[row, i]:
-                a_BS[row, i] = True
-                continue
-            z = v_BSw[row, i, width - 1]
-            for k in range(1, min(width, i + 1)):
-                if a_BS[row, i - k]:
-                    z += v_BSw[row, i, k - 1]
-            z += prior
-            if cap > 0:
-                z = cap * np.tanh(z / cap)
-            a_BS[row, i] = u_BS[row, i] < np.float32(1.0) / (np.float32(1.0) + np.exp(-z))
-
-
-def sample_boundaries(
-    v_BSw: torch.Tensor,
-    u_BS: torch.Tensor,
-    forced: torch.Tensor,
-    length_B: torch.Tensor,
-    prior: float,
-    cap: float,
-) -> torch.Tensor:
-    """Sample a_BS (bool) from the windowed policy with the given uniforms.
-
-    A compiled scan on the host, O(B S w): on a GPU the outputs travel there and back, which is
-    the step's one synchronisation (16 MB at the paper's 128 x 4096 x 8).
-
-    Args:
-        v_BSw: scaled policy outputs V / 16; column k - 1 multiplies a_{i-k}, the last is the bias.
-        u_BS: uniforms in [0, 1).
-        forced: bool, positions whose boundary is 1 whatever the policy says.
-        length_B: valid positions of a row; a_BS is False beyond them.
-        prior: added to every logit; cap: soft cap of the logits, 0 for none.
-    """
-    a_BS = torch.zeros(u_BS.shape, dtype=torch.bool)
-    host = [t.detach().cpu() for t in (v_BSw.float(), u_BS, forced, length_B)]
-    _scan(*(t.numpy() for t in host), np.float32(prior), np.float32(cap), a_BS.numpy())
-    return a_BS.to(u_BS.device)
 
 
 @dataclass(frozen=True)
@@ -128,7 +82,7 @@ class Policy(Estimator):
             logit_BS = _capped(v_BSw[..., 0] + prior_logit, cap)
             a_BS = ((u_BS < torch.sigmoid(logit_BS.detach())) | forced) & batch.valid_BS
         else:
-            a_BS = sample_boundaries(v_BSw, u_BS, forced, batch.length_B, float(prior_logit), cap)
+            a_BS = sample_boundaries(v_BSw, u_BS, forced, batch.length_B, prior_logit, cap)
         z_BS = v_BSw[..., 0]
         if width > 1:
             # history_BSw[..., k - 1] = a_{i-k}, zero before the row's start; last column: bias

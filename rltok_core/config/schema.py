@@ -166,6 +166,15 @@ class TrainingConfig(Strict):
         return self
 
 
+class KernelsConfig(Strict):
+    """Kernels to use whatever model/kernels.py would pick; auto: let it."""
+
+    byte_attention: Literal["auto", "loops", "blocks", "flex"] = "auto"
+    token_attention: Literal["auto", "loops", "dense", "packed"] = "auto"
+    elementwise: Literal["auto", "loops", "torch"] = "auto"
+    sampling: Literal["auto", "scan", "triton"] = "auto"
+
+
 class RuntimeConfig(Strict):
     """What must not change the result; not part of a run's hash."""
 
@@ -176,6 +185,11 @@ class RuntimeConfig(Strict):
     checkpoint_every: int = Field(200, ge=1)
     keep_checkpoints: int = Field(2, ge=1)
     log_every: int = Field(10, ge=1)
+    kernels: KernelsConfig = KernelsConfig()
+    compile: bool = Field(False, description="torch.compile on every layer")
+    activation_checkpointing: bool = Field(
+        False, description="layers compute their activations again in the backward pass"
+    )
 
 
 class EvaluationConfig(Strict):

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rltok_core.model.functions import CompiledRMSNorm, compiled_path
+from rltok_core.model.functions import CompiledRMSNorm
+from rltok_core.model.kernels import use_loops
 
 
 def widened(x: torch.Tensor) -> torch.Tensor:
@@ -33,7 +34,7 @@ class RMSNorm(nn.Module):
         # 1.4 + 2.0, and layer_norm, which is another function, 0.38 + 0.46.
         x_D, weight_D = widened(x_D), widened(self.weight)
         given = (x_D, self.weight) if residual_D is None else (x_D, self.weight, residual_D)
-        if compiled_path(*given):
+        if use_loops(*given):
             return CompiledRMSNorm.apply(x_D, self.weight, self.eps, residual_D)
         y_D = F.rms_norm(x_D, weight_D.shape, 1 + weight_D, self.eps).to(self.weight.dtype)
         return y_D if residual_D is None else residual_D + y_D

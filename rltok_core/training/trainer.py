@@ -26,6 +26,7 @@ from rltok_core.data.batch import Batch
 from rltok_core.data.batches import Windows, training_indices
 from rltok_core.data.stream import stream_key
 from rltok_core.errors import EXIT_NOT_FINITE, UserError
+from rltok_core.model import kernels
 from rltok_core.model.flops import step_flops
 from rltok_core.model.unet import UNet
 from rltok_core.training import schedule
@@ -132,6 +133,7 @@ def set_up_device(run: RunConfig) -> None:
         # cuBLAS is deterministic only with a fixed workspace
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(run.runtime.threads)
+    kernels.use(run.runtime)
     torch.use_deterministic_algorithms(True, warn_only=True)
     # else every torch.empty is filled with NaN first, for nothing
     torch.utils.deterministic.fill_uninitialized_memory = False
@@ -158,6 +160,9 @@ class Trainer:
         self.learned = estimator.learned
         self.model = UNet(run.model, estimator, run.seed).to(self.device)
         to_precision(self.model, self.config)
+        self.model.activation_checkpointing = run.runtime.activation_checkpointing
+        if run.runtime.compile:
+            self.model.compile_layers()
         groups = [
             {"params": parameters, "multiple": self.config.lr_multiples.get(name, 1.0)}
             for name, parameters in self.model.parameter_groups().items()

@@ -51,6 +51,7 @@ class Disarm(Policy):
 
     samples = 2
     antithetic = True
+    unbiased = {"gamma": 1.0}
 
     def __init__(self, params: dict, d_model: int, target_rate: float, seq_len: int):
         super().__init__(Params(**params), d_model, target_rate, seq_len)

@@ -39,6 +39,7 @@ class OffPolicy(ScoreFunction):
     """Score function whose first actions are another policy's."""
 
     Params = Params
+    unbiased = {"gamma": 1.0, "batch_relative": False, "random_until": 0.0}
 
     def drawn_with(self, batch: Batch, target_rate: float) -> torch.Tensor | None:
         """The target rate everywhere until `random_until`; its forced ends count as in the rate."""

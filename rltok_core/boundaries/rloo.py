@@ -37,6 +37,8 @@ class Params(ReturnParams):
 class Rloo(Policy):
     """Score-function gradient with the other draws' mean return as the baseline."""
 
+    unbiased = {"gamma": 1.0}
+
     def __init__(self, params: dict, d_model: int, target_rate: float, seq_len: int):
         super().__init__(Params(**params), d_model, target_rate, seq_len)
         self.samples = self.params.samples

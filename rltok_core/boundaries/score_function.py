@@ -41,6 +41,7 @@ class ScoreFunction(Policy):
     """Dauncey & Wattenhofer's policy and estimator (paper.md 4, 5)."""
 
     Params = Params
+    unbiased = {"gamma": 1.0, "batch_relative": False}
 
     def __init__(self, params: dict, d_model: int, target_rate: float, seq_len: int):
         super().__init__(self.Params(**params), d_model, target_rate, seq_len)

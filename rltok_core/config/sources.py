@@ -78,7 +78,8 @@ class FilesSource(Limited):
     paths: list[str] = Field(min_length=1, description="files or globs")
     format: Literal["txt", "lines", "jsonl", "parquet"] = Field(
         description="txt: a file is a document; lines: a line (split at LF alone) is one; "
-        "jsonl, parquet: a row is one. A name that ends in .gz is decompressed (not parquet)."
+        "jsonl, parquet: a row is one. Names that end in .gz or .zst are decompressed (not "
+        "parquet)."
     )
     column: str = Field("text", description="field that holds the text (jsonl, parquet)")
     validation_paths: list[str] = Field(
@@ -91,7 +92,7 @@ class FilesSource(Limited):
 class HubSource(Limited):
     """A Hugging Face dataset, streamed through `datasets`.
 
-    `path` may also be one of its own builders (parquet, json), with local `data_files`.
+    `path` may also be one of its own builders (parquet, json, arrow), with local `data_files`.
     """
 
     kind: Literal["hub"]
@@ -101,6 +102,12 @@ class HubSource(Limited):
     column: str = "text"
     revision: str | None = None
     data_files: list[str] = []
+    shards: int = Field(
+        1,
+        ge=1,
+        description="parts to read it in, each resumed by itself and, without a limit, "
+        "a job of its own; at most as many as the dataset has files",
+    )
 
 
 Source = Annotated[

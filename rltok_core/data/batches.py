@@ -150,7 +150,12 @@ class Windows:
         document, start, _ = (int(part[0]) for part in self.places([index]))
         if document not in self._digests:
             self._digests[document] = sha256(np.ascontiguousarray(self.store[document])).hexdigest()
-        return stream_key(stream_seed, "evaluate", self._digests[document], start)
+        return evaluation_key(stream_seed, self._digests[document], start)
+
+
+def evaluation_key(stream_seed: int, digest: str, start: int) -> int:
+    """The stream key in evaluation of the window at byte `start` of a document with this sha256."""
+    return stream_key(stream_seed, "evaluate", digest, start)
 
 
 def training_indices(n_windows: int, batch_size: int, step: int, seed: int) -> list[int]:

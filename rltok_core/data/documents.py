@@ -1,14 +1,20 @@
 """A document on its way from a source to the byte store, and the log of what a source read.
 
-Policy, the same for every source: the bytes of a text are stored as they are. A byte order mark,
-CR, NUL, Unicode separators and (in txt, lines and parquet) invalid UTF-8 are neither changed nor
-dropped; invalid documents are counted.
+Policy, the same for every source (docs/data.md): the bytes of a text are stored as they are. A byte
+order mark, CR, NUL, Unicode separators and, where the source has bytes (txt, lines, parquet),
+invalid UTF-8 are neither changed nor dropped; invalid documents are counted.
 """
 
 from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
+
+MAX_DOCUMENT = 1 << 27  # bytes: documents are held in memory one by one
+TOO_LARGE = (
+    f"more than {MAX_DOCUMENT >> 20} MiB, the largest document there can be; cut it, or read it by "
+    "lines (format: lines)"
+)
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,9 @@ class Log:
     Attributes:
         counts: rows that are no documents, by reason ("null").
         sources: name, version and sha256 of what was read, for the manifest.
+        read_bytes: of the files that were read to their end, for the progress line.
     """
 
     counts: Counter = field(default_factory=Counter)
     sources: list[dict] = field(default_factory=list)
+    read_bytes: int = 0

@@ -8,8 +8,8 @@ import hashlib
 import json
 import mmap
 import os
-from collections.abc import Iterable
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from rltok_core.data.documents import Document
 from rltok_core.errors import UserError
 
 SPLITS = ("train", "validation", "test")
-PIECE = 1 << 20  # offsets looked at together
+PIECE = 1 << 22  # bytes or numbers at once, of files that may be larger than memory
 
 
 class ByteStore:
@@ -48,7 +48,7 @@ class ByteStore:
         size = bytes_path.stat().st_size
         offsets = np.asarray(_load(offsets_path, "r"))
         whole = offsets.dtype == np.int64 and offsets.ndim == 1 and len(offsets) > 0
-        if not whole or offsets[0] != 0 or not _rises(offsets):
+        if not whole or offsets[0] != 0 or not _rising(offsets):
             raise UserError(f"{offsets_path}: damaged: not a rising list of offsets")
         if offsets[-1] != size:
             raise UserError(f"{bytes_path}: damaged: {size} bytes where {offsets[-1]} should be")
@@ -59,6 +59,12 @@ class ByteStore:
         if truth is not None and (truth.shape != (size,) or truth.dtype != np.uint8):
             raise UserError(f"{truth_path}: damaged: not one uint8 for each of {size} bytes")
         return cls(folder, data, offsets, truth)
+
+    def first_names(self, count: int) -> list[str]:
+        """The first names, without reading the others (SplitWriter writes a name a line)."""
+        with open(self.folder / "names.json", encoding="utf-8") as file:
+            lines = list(islice(file, 1, count + 1))
+        return [json.loads(line.rstrip(",\n")) for line in lines if line != "]\n"]
 
     @cached_property
     def names(self) -> list[str]:
@@ -84,19 +90,25 @@ class ByteStore:
     def sha256(self) -> str:
         """The hash of bytes, offsets and truth: what the manifest says of this split."""
         digest = hashlib.sha256()
-        parts = [self.bytes, self.offsets, self.truth if self.truth is not None else self.bytes[:0]]
-        for part in parts:
-            for start in range(0, len(part), 1 << 24):
-                digest.update(np.ascontiguousarray(part[start : start + (1 << 24)]))
+        with open(self.folder / "bytes.bin", "rb") as file:
+            while piece := file.read(PIECE):
+                digest.update(piece)
+        self.update_digest(digest)
         return digest.hexdigest()
 
+    def update_digest(self, digest) -> None:
+        """Add offsets and truth to a digest of the bytes."""
+        for part in (self.offsets, self.truth):
+            for start in range(0, 0 if part is None else len(part), PIECE):
+                digest.update(np.ascontiguousarray(part[start : start + PIECE]))
 
-def _rises(offsets: np.ndarray) -> bool:
-    """Whether no offset is smaller than the one before, read piece by piece."""
-    pieces = range(0, len(offsets) - 1, PIECE)
-    rises = not any((np.diff(offsets[first : first + PIECE + 1]) < 0).any() for first in pieces)
+
+def _rising(offsets: np.ndarray) -> bool:
+    """No offset is below the one before; a piece at a time."""
+    pieces = (offsets[start : start + PIECE + 1] for start in range(0, len(offsets), PIECE))
+    rising = all((piece[1:] >= piece[:-1]).all() for piece in pieces)
     release(offsets)
-    return rises
+    return rising
 
 
 def release(*arrays: np.ndarray | None) -> None:
@@ -122,36 +134,60 @@ def _load(path: Path, mmap_mode: str | None = None) -> np.ndarray:
         raise UserError(f"{path}: missing or damaged: {error}") from None
 
 
-def write_split(
-    folder: Path, sizes: np.ndarray, documents: Iterable[Document], with_truth: bool
-) -> ByteStore:
-    """Write a split's folder, one document at a time, and sync it to disk.
+class SplitWriter:
+    """Write a split's folder, one document at a time; close() syncs it to disk.
 
     Args:
         folder: made here.
-        sizes: int64, the documents' lengths in bytes, known beforehand.
-        documents: as many as `sizes`.
+        documents, size: how many there will be, and their bytes in all.
         with_truth: whether they carry boundaries.
     """
-    folder.mkdir(parents=True)
-    offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
-    np.save(folder / "offsets.npy", offsets)
-    truth = None
-    if with_truth:
-        truth = np.lib.format.open_memmap(folder / "truth.npy", "w+", np.uint8, (int(offsets[-1]),))
-    with (
-        open(folder / "bytes.bin", "wb") as data_file,
-        open(folder / "names.json", "w", encoding="utf-8") as names_file,
-    ):
-        for i, document in enumerate(documents):
-            data_file.write(document.data)
-            names_file.write(("[\n" if i == 0 else ",\n") + json.dumps(document.name))
-            if truth is not None:
-                truth[offsets[i] : offsets[i + 1]] = document.truth
-        names_file.write("\n]\n" if len(sizes) else "[]\n")
-    if truth is not None:
-        truth.flush()
-    for path in folder.iterdir():
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
-    return ByteStore.open(folder)
+
+    def __init__(self, folder: Path, documents: int, size: int, with_truth: bool):
+        folder.mkdir(parents=True)
+        self.folder, self.documents, self.bytes = folder, 0, 0
+        self._digest = hashlib.sha256()
+        self._offsets = _npy(folder / "offsets.npy", np.int64, documents + 1)
+        self._offsets.write(np.int64(0).tobytes())
+        self._truth = _npy(folder / "truth.npy", np.uint8, size) if with_truth else None
+        self._data = open(folder / "bytes.bin", "wb", buffering=1 << 20)  # noqa: SIM115
+        self._names = open(folder / "names.json", "w", encoding="utf-8")  # noqa: SIM115
+
+    def add(self, document: Document) -> None:
+        self._data.write(document.data)
+        self._digest.update(document.data)
+        if self._truth is not None:
+            self._truth.write(document.truth.tobytes())
+        self._names.write(("[\n" if self.documents == 0 else ",\n") + json.dumps(document.name))
+        self.documents += 1
+        self.bytes += len(document.data)
+        self._offsets.write(np.int64(self.bytes).tobytes())
+
+    def abort(self) -> None:
+        """Close the files of a split that isn't finished."""
+        for file in (self._offsets, self._truth, self._data, self._names):
+            if file is not None:
+                file.close()
+
+    def close(self) -> dict:
+        """Sync; what the manifest says of the split: documents, bytes and ByteStore.sha256()."""
+        self._names.write("\n]\n" if self.documents else "[]\n")
+        self.abort()
+        for path in self.folder.iterdir():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+        store = ByteStore.open(self.folder)
+        store.update_digest(self._digest)
+        return {
+            "documents": self.documents,
+            "bytes": self.bytes,
+            "sha256": self._digest.hexdigest(),
+        }
+
+
+def _npy(path: Path, dtype, length: int):
+    """A file for `length` numbers that are written one after the other, with its .npy header."""
+    file = open(path, "wb", buffering=1 << 20)  # noqa: SIM115
+    header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (length,)}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file

@@ -4,8 +4,10 @@ import argparse
 import os
 from pathlib import Path
 
+from rltok_core import slurm
 from rltok_core.config.experiment import read_run
-from rltok_core.errors import UserError
+from rltok_core.config.schema import RunConfig
+from rltok_core.errors import EXIT_REQUEUE, UserError
 from rltok_core.training.launch import (
     follow_launcher,
     is_worker,
@@ -14,7 +16,7 @@ from rltok_core.training.launch import (
     ranks_wanted,
     slurm_nodes,
 )
-from rltok_core.training.loop import train
+from rltok_core.training.loop import say, train
 from rltok_core.training.ranks import OtherRank
 
 
@@ -28,12 +30,29 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--ranks", type=int, help="processes; default: one a GPU (runtime.gpus), else one"
     )
+    parser.add_argument(
+        "--requeue",
+        action="store_true",
+        help="a SLURM job whose time is over goes back into the queue, once it has saved",
+    )
     arguments = parser.parse_args(argv)
     run = read_run(arguments.config)
-    if not is_worker(os.environ):
-        ranks = ranks_wanted(arguments.ranks, run.runtime)
-        if ranks > 1:
-            return launch(argv, ranks, slurm_nodes(os.environ))
+    if is_worker(os.environ):
+        return _train(run, arguments)
+    if given := slurm.allocation():
+        say(given)
+    ranks = ranks_wanted(arguments.ranks, run.runtime)
+    code = launch(argv, ranks, slurm_nodes(os.environ)) if ranks > 1 else _train(run, arguments)
+    first_node = os.environ.get("SLURM_NODEID", "0") == "0"  # one request is enough
+    if code == EXIT_REQUEUE and arguments.requeue and first_node:
+        news = slurm.run_again_if_time_is_over()
+        if news:
+            say(news)
+    return code
+
+
+def _train(run: RunConfig, arguments: argparse.Namespace) -> int:
+    """This process's part of the training, and its code for whoever launched it."""
     follow_launcher()
     code = 1  # whatever isn't caught here is a traceback
     try:

@@ -12,7 +12,6 @@ looks at them, so every rank takes the same optimiser step and moves the same ra
 Shapes: B rows, S positions.
 """
 
-import contextlib
 import dataclasses
 import math
 import os
@@ -27,10 +26,12 @@ from rltok_core.data.batch import Batch
 from rltok_core.data.batches import Windows, training_indices
 from rltok_core.data.stream import stream_key
 from rltok_core.errors import EXIT_NOT_FINITE, UserError
+from rltok_core.model import kernels
 from rltok_core.model.flops import step_flops
 from rltok_core.model.unet import UNet
 from rltok_core.training import schedule
 from rltok_core.training.objective import boundary_counts, objective, whitespace_counts
+from rltok_core.training.precision import autocast, to_precision
 from rltok_core.training.ranks import Ranks
 from rltok_core.training.watch import RateWatch, Tally
 
@@ -132,6 +133,7 @@ def set_up_device(run: RunConfig) -> None:
         # cuBLAS is deterministic only with a fixed workspace
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(run.runtime.threads)
+    kernels.use(run.runtime)
     torch.use_deterministic_algorithms(True, warn_only=True)
     # else every torch.empty is filled with NaN first, for nothing
     torch.utils.deterministic.fill_uninitialized_memory = False
@@ -157,6 +159,10 @@ class Trainer:
         )
         self.learned = estimator.learned
         self.model = UNet(run.model, estimator, run.seed).to(self.device)
+        to_precision(self.model, self.config)
+        self.model.activation_checkpointing = run.runtime.activation_checkpointing
+        if run.runtime.compile:
+            self.model.compile_layers()
         groups = [
             {"params": parameters, "multiple": self.config.lr_multiples.get(name, 1.0)}
             for name, parameters in self.model.parameter_groups().items()
@@ -245,12 +251,6 @@ class Trainer:
         """End the thread that makes the data."""
         self._data.close()
 
-    def _autocast(self):
-        """bf16 compute where asked for; weights, optimiser states and reductions stay float32."""
-        if self.config.precision == "bf16":
-            return torch.autocast(self.device, torch.bfloat16)
-        return contextlib.nullcontext()
-
     def gradient(self, data: StepData, target_rate: float) -> tuple[Tally, Tally]:
         """Leave the global batch's gradient in .grad; micro-batches weigh by their target bytes.
 
@@ -266,7 +266,7 @@ class Trainer:
         for batch, size in zip(data.batches, data.sizes, strict=True):
             share = size / data.total
             batch = batch.to(self.device)
-            with self._autocast():
+            with autocast(self.device, self.config):
                 result = objective(self.model, batch, self.config, target_rate)
             (result.loss * share).backward()
             boundary_BS = result.prediction.proposal.boundary_BS

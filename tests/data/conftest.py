@@ -4,7 +4,7 @@ import pytest
 
 from rltok_core.config.schema import DataConfig
 from rltok_core.data.build import build
-from rltok_core.data.store import SPLITS, ByteStore
+from rltok_core.data.store import SPLITS, ByteStore, SplitWriter
 
 
 @pytest.fixture
@@ -38,3 +38,18 @@ def documents_of():
 def all_documents(documents_of):
     """all_documents(folder) -> {split: list of bytes}."""
     return lambda folder: {split: list(documents_of(folder, split).values()) for split in SPLITS}
+
+
+@pytest.fixture
+def write_store():
+    """write_store(folder, documents, with_truth=False) -> ByteStore."""
+
+    def write(folder, documents, with_truth=False):
+        size = sum(len(document.data) for document in documents)
+        writer = SplitWriter(folder, len(documents), size, with_truth)
+        for document in documents:
+            writer.add(document)
+        assert writer.close()["sha256"] == ByteStore.open(folder).sha256()
+        return ByteStore.open(folder)
+
+    return write

@@ -9,7 +9,6 @@ import torch
 from rltok_core.data import batches
 from rltok_core.data.batches import Windows, permuted, training_indices
 from rltok_core.data.documents import Document
-from rltok_core.data.store import write_split
 from rltok_core.data.vocabulary import BOS, PAD
 from rltok_core.errors import UserError
 
@@ -17,10 +16,8 @@ TEXTS = [b"\x00", b"abc", b"x" * 10 + b"\xff", b"ends in nul\x00", b"", b"012345
 
 
 @pytest.fixture
-def store(tmp_path):
-    sizes = np.array([len(text) for text in TEXTS])
-    documents = [Document(str(i), text) for i, text in enumerate(TEXTS)]
-    return write_split(tmp_path / "train", sizes, documents, with_truth=False)
+def store(tmp_path, write_store):
+    return write_store(tmp_path / "train", [Document(str(i), text) for i, text in enumerate(TEXTS)])
 
 
 def test_first_is_one_window_a_document(store):
@@ -94,8 +91,8 @@ def test_constant_stream_thresholds(store):
     assert (batch.stream.uniform(7) == 0.5).all()
 
 
-def test_evaluation_key_depends_on_the_document_alone(store, tmp_path):
-    other = write_split(tmp_path / "o", np.array([23]), [Document("elsewhere", TEXTS[5])], False)
+def test_evaluation_key_depends_on_the_document_alone(store, tmp_path, write_store):
+    other = write_store(tmp_path / "o", [Document("elsewhere", TEXTS[5])])
     here, there = Windows(store, 9, "all"), Windows(other, 9, "all")
     first = here.of_document(5)[0]
     keys = [here.evaluation_key(first + i, 7) for i in range(3)]

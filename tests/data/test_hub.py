@@ -57,16 +57,17 @@ def test_reading_stops_at_the_limit(tmp_path):
     good, bad = tmp_path / "a.parquet", tmp_path / "b.parquet"
     pq.write_table(pa.table({"text": [f"text {n}" for n in range(5)]}), good)
     bad.write_bytes(b"never opened")
-    manifest = hub_build(tmp_path, "parquet", [good, bad], max_documents=3)
-    assert manifest["counts"]["kept"] == 3
+    # a batch of rows may reach into the next file, a part of the dataset doesn't
+    manifest = hub_build(tmp_path, "parquet", [good, bad], max_documents=3, shards=2)
+    assert manifest["counts"]["kept"] == manifest["counts"]["read"] == 3
 
 
 def test_faults_name_dataset_and_column(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"content": ["a"], "size": [3]}), path)
-    with pytest.raises(UserError, match=r"parquet \(train\): row 0: no field 'text'"):
+    with pytest.raises(UserError, match=r"parquet \(train\): no column 'text' .*content, size"):
         hub_build(tmp_path, "parquet", [path])
-    with pytest.raises(UserError, match="'size' is int, not text"):
+    with pytest.raises(UserError, match="'size' is int64, not text"):
         hub_build(tmp_path, "parquet", [path], column="size")
     source = {"kind": "hub", "path": "parquet", "data_files": [str(path)], "split": "dev"}
     config = DataConfig(name="h", source=source)
@@ -91,7 +92,7 @@ def test_the_commit_is_resolved_loaded_and_recorded(tmp_path, monkeypatch):
 
     def load_dataset(path, config, **options):
         asked["load"] = (path, config, options)
-        return iter([{"text": "a document"}])
+        return datasets.Dataset.from_list([{"text": "a document"}]).to_iterable_dataset()
 
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)

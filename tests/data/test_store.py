@@ -8,9 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from rltok_core.data.build import READERS
+from rltok_core.data import shards
 from rltok_core.data.documents import Document
-from rltok_core.data.store import ByteStore, write_split
+from rltok_core.data.shards import maker
+from rltok_core.data.store import ByteStore
 from rltok_core.errors import UserError
 
 K19 = "añ日👍".encode() + b"\x80"
@@ -50,23 +51,24 @@ def test_a_build_that_fails_leaves_the_old_folder_whole(tmp_path, build_files, m
     folder, _ = build_files([path], "lines")
     before = _contents(folder)
 
-    def full_disk(source, log):
+    def full_disk(source, log, files, checksums):
         yield Document("x", b"abc")
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setitem(READERS, "files", full_disk)
+    monkeypatch.setattr(shards, "read_files", full_disk)
+    path.write_text("another")
     with pytest.raises(UserError, match="No space left on device"):
         build_files([path], "lines")
     assert _contents(folder) == before
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt", "data"]
+    assert sorted(p.name for p in tmp_path.iterdir() if p.suffix != ".json") == ["a.txt", "data"]
 
 
-def test_killed_build_leaves_nothing_finished_and_the_next_one_cleans_up(tmp_path, build_files):
+def test_killed_join_leaves_nothing_finished_and_the_next_one_cleans_up(tmp_path, build_files):
     script = (
         "import os, signal, sys; from pathlib import Path\n"
         "from rltok_core.config.schema import DataConfig\n"
         "from rltok_core.data import build as b\n"
-        "b.divide = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "b.Plan = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
         "source = {'kind': 'files', 'paths': [sys.argv[1]], 'format': 'lines'}\n"
         "b.build(DataConfig(name='t', source=source), Path(sys.argv[2]))\n"
     )
@@ -74,12 +76,16 @@ def test_killed_build_leaves_nothing_finished_and_the_next_one_cleans_up(tmp_pat
     path.write_text("one\ntwo")
     command = [sys.executable, "-c", script, str(path), str(tmp_path / "data")]
     assert subprocess.run(command, check=False).returncode == -9
-    left = [p.name for p in tmp_path.iterdir() if p.name != "a.txt"]
-    assert len(left) == 1 and left[0].startswith(".data.building-")
-    running = tmp_path / f".data.building-{os.getppid()}"  # another process, alive
+    left = sorted(p.name for p in tmp_path.iterdir() if p.suffix != ".json")
+    assert left[0].startswith(".data.building-") and left[1:] == [".data.shards", "a.txt"]
+    host = maker().rpartition("-")[0]
+    running = tmp_path / f".data.building-{host}-{os.getppid()}"  # another process, alive
+    elsewhere = tmp_path / f".data.building-node7-{2**22}"  # not for us to say
     running.mkdir()
+    elsewhere.mkdir()
     build_files([path], "lines")
-    assert sorted(p.name for p in tmp_path.iterdir()) == [running.name, "a.txt", "data"]
+    left = {p.name for p in tmp_path.iterdir() if p.suffix != ".json"}
+    assert left == {running.name, elsewhere.name, "a.txt", "data"}
 
 
 def test_build_replaces_data_and_empty_folders_but_nothing_else(tmp_path, build_files):
@@ -96,14 +102,14 @@ def test_build_replaces_data_and_empty_folders_but_nothing_else(tmp_path, build_
     assert (tmp_path / "precious" / "thesis.tex").exists()
 
 
-def test_damaged_stores_name_the_file(tmp_path):
+def test_damaged_stores_name_the_file(tmp_path, write_store):
     documents = [Document("a", b"abc"), Document("b", b"de")]
     folder = tmp_path / "s"
     with pytest.raises(UserError, match=r"bytes\.bin: no such file"):
         ByteStore.open(folder)
-    store = write_split(folder, np.array([3, 2]), documents, with_truth=False)
+    store = write_store(folder, documents)
     assert [store[i].tobytes() for i in range(2)] == [b"abc", b"de"]
-    assert store.names == ["a", "b"]
+    assert store.names == ["a", "b"] == store.first_names(9) and store.first_names(1) == ["a"]
     with pytest.raises(IndexError):
         store[2]
     (folder / "bytes.bin").write_bytes(b"abcd")
@@ -125,9 +131,9 @@ def test_damaged_stores_name_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("with_truth", [False, True])
-def test_an_empty_split_opens(tmp_path, with_truth):
-    store = write_split(tmp_path / "s", np.zeros(0, np.int64), [], with_truth)
-    assert len(store) == 0 and len(store.bytes) == 0 and store.names == []
+def test_an_empty_split_opens(tmp_path, write_store, with_truth):
+    store = write_store(tmp_path / "s", [], with_truth)
+    assert len(store) == 0 and len(store.bytes) == 0 and store.names == [] == store.first_names(3)
     assert len(store.sha256()) == 64
 
 

@@ -1,4 +1,4 @@
-# make reproduce | test | smoke | figures | gradlab | lint      EXPERIMENT=laptop|evening|...  CORES=all
+# make reproduce | test | test-slurm | smoke | figures | gradlab | lint      EXPERIMENT=laptop|evening|...  CORES=all
 # Everything runs in a virtual environment that is made once, in VENV.
 
 PYTHON ?= python3
@@ -10,7 +10,7 @@ BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install
 
-.PHONY: reproduce smoke figures gradlab test lint environment clean-environment
+.PHONY: reproduce smoke figures gradlab test test-slurm lint environment clean-environment
 .DELETE_ON_ERROR:
 
 reproduce: $(INSTALLED)
@@ -30,6 +30,10 @@ gradlab: $(INSTALLED)
 # a file's tests stay on one worker, and share what its fixtures make
 test: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile $(TESTS)
+
+# brings up a SLURM of its own: root, on Debian; some minutes
+test-slurm: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slurm tests/slurm
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -13,8 +13,11 @@ if not workflow.configfiles:
 include: "workflow/rules/common.smk"
 
 
+# where Snakemake runs: on a cluster, the login node
 localrules:
     all,
+    report,
+    downstream,
 
 
 # Runs and scores are asked for beside the report: the committed edition of paper_figures would
@@ -38,5 +41,6 @@ for path in PREPARATION_RULES:
 
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/downstream.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/gradlab.smk"

@@ -8,13 +8,21 @@ from rltok_core.errors import UserError
 # command: (module with main(argv) -> int, one line of help); imported only when it is called
 COMMANDS = {
     "resolve": ("rltok_core.config.cli", "write an experiment's resolved runs as YAML"),
+    "plan": ("rltok_core.plan.cli", "what an experiment will cost, before anything runs"),
     "data": ("rltok_core.data.cli", "build or inspect a byte dataset"),
     "prepare": ("rltok_core.boundaries.cli", "prepare what an estimator needs (BPE, entropies)"),
     "train": ("rltok_core.training.cli", "train one run, or go on with it"),
     "evaluate": ("rltok_core.evaluation.cli", "score one trained run on held-out text"),
-    "report": ("rltok_core.report.cli", "tables, figures and heat maps of an experiment"),
+    "compress": ("rltok_core.evaluation.compress", "code a file losslessly by a trained run"),
+    "decompress": ("rltok_core.evaluation.decompress", "decode what `compress` wrote"),
+    "downstream": ("rltok_core.evaluation.downstream", "the paper's four tasks, by bytes"),
+    "lm-eval": ("rltok_core.evaluation.harness", "the LM Evaluation Harness, on run folders"),
+    "segment": ("rltok_core.segment", "the tokens of trained runs on any text"),
+    "report": ("rltok_core.report.cli", "tables, figures and the page of an experiment"),
+    "figures": ("rltok_core.report.cli", "the same command by another name"),
     "new-estimator": ("rltok_core.boundaries.new_estimator", "write a new estimator to start from"),
     "gradlab": ("rltok_core.gradlab.cli", "exact bias and variance of every gradient estimate"),
+    "bench": ("rltok_core.bench.cli", "how fast the kernels are, against plain references"),
     "progress": ("rltok_core.report.progress", "how far an experiment is, and what remains"),
 }
 

@@ -7,6 +7,7 @@ raises UserError; the command line prints the message without a traceback and ex
 EXIT_USER = 2  # wrong input
 EXIT_NOT_FINITE = 3  # a loss or a gradient that is not finite
 EXIT_LOCKED = 4  # another process holds the run folder
+EXIT_RANK_LOST = 5  # another process of the run has died; run me again
 EXIT_REQUEUE = 75  # EX_TEMPFAIL: saved on a signal, run me again
 
 

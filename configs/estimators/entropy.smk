@@ -19,5 +19,5 @@ rule prepare_entropy:
         config=f"{RESULTS}/configs/prepared/{{prepared}}.yaml",
         data=lambda wildcards, input: option("--data", [input.data]),
     shell:
-        "python -m rltok_core prepare --config {params.config:q} {params.data}"
+        "exec python -m rltok_core prepare --config {params.config:q} {params.data}"
         " --out $(dirname {output.summary:q}) > {log:q} 2>&1"

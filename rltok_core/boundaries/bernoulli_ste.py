@@ -30,6 +30,8 @@ class BernoulliSte(Policy):
     def __init__(self, params: dict, d_model: int, target_rate: float, seq_len: int):
         super().__init__(PolicyParams(**params), d_model, target_rate, seq_len)
 
+    stepper = Policy.stepper  # the factor below is 1 forward
+
     def to_bytes(self, y_BTD: torch.Tensor, tokens: Tokens, proposal: Proposal) -> torch.Tensor:
         """Distribute, times a factor that is 1 forward and the choice's probability backward."""
         prob_BS = proposal.prob_BS

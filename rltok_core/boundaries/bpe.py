@@ -10,8 +10,9 @@ from pathlib import Path
 
 import torch
 
-from rltok_core.boundaries.bpe_preparation import Params, prepare
-from rltok_core.boundaries.contract import Estimator, Proposal, hinted_proposal
+from rltok_core.boundaries.bpe_merges import LastToken, boundary_ranks
+from rltok_core.boundaries.bpe_preparation import Params, prepare, read_merges
+from rltok_core.boundaries.contract import Estimator, HintReader, Proposal, hinted_proposal
 from rltok_core.data.batch import Batch
 
 
@@ -31,3 +32,12 @@ class Bpe(Estimator):
     @classmethod
     def prepare(cls, data: Path, out: Path, params: dict, target_rate: float) -> None:
         prepare(data, out, params, target_rate, cls.causal)
+
+    @classmethod
+    def hint_reader(cls, params: dict, data: Path | None, prepared: Path | None) -> HintReader:
+        merges_N2 = read_merges(cls.__name__, prepared)
+
+        def whole(documents):
+            return boundary_ranks(merges_N2, documents, cls.causal) >= len(merges_N2)
+
+        return HintReader(whole, LastToken(merges_N2).starts if cls.causal else None)

@@ -181,3 +181,52 @@ def boundary_ranks(merges_N2: np.ndarray, documents: list[bytes], causal: bool) 
     length, begin = length_W[ids], begin_W[ids]
     shift = begin - (np.cumsum(length) - length)
     return ranks_J[np.repeat(shift, length) + np.arange(length.sum())]
+
+
+class LastToken:
+    """What boundary_ranks(causal=True) says of a document's last byte, byte after byte.
+
+    Keeps the histories (see above) of the word that is being read; another document, or a jump,
+    starts them anew.
+    """
+
+    def __init__(self, merges_N2: np.ndarray):
+        self.rank = {(int(a), int(b)): r for r, (a, b) in enumerate(merges_N2)}
+        self.word = b""
+        # of each prefix of the word: (token, its start, rank of the merge that replaces it)
+        self.histories: list[list[tuple[int, int, int]]] = []
+
+    def starts(self, prefix: bytes) -> bool:
+        """Whether the last token of the tokenization of `prefix` is its last byte alone."""
+        word = _last_word(prefix)
+        if self.word != word[: len(self.word)] or not self.word:
+            self.word, self.histories = b"", []
+        for j in range(len(self.word), len(word)):
+            self._read(word[j], j)
+        self.word = word
+        return self.histories[len(word) - 1][0][2] == NEVER
+
+    def _read(self, byte: int, j: int) -> None:
+        last, at, history = byte, j, []
+        while True:
+            rank, joined = NEVER, at
+            if at > 0:
+                for token, start, end in self.histories[at - 1]:
+                    found = self.rank.get((token, last), NEVER)
+                    if found < end:
+                        rank, joined = found, start
+                        break
+            history.append((last, at, rank))
+            if rank == NEVER:
+                break
+            last, at = 256 + rank, joined
+        self.histories.append(history)
+
+
+def _last_word(prefix: bytes) -> bytes:
+    """The last of _prefix_words(prefix)."""
+    bare = prefix.rstrip()
+    if len(bare) < len(prefix):
+        return prefix[len(bare) :]
+    word = prefix.rsplit(None, 1)[-1]
+    return b" " + word if prefix[: len(prefix) - len(word)].endswith(b" ") else word

@@ -12,6 +12,7 @@ import numpy as np
 
 from rltok_core.boundaries.bpe_merges import boundary_ranks, gpt2_alphabet, spell, train_merges
 from rltok_core.boundaries.preparation import Choice, prepare_hints, rates
+from rltok_core.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -86,3 +87,28 @@ def prepare(
         return Choice(decide, measured, summary)
 
     return prepare_hints(data, out, params.train_bytes, target_rate, choose)
+
+
+def read_merges(name: str, prepared: Path | None) -> np.ndarray:
+    """merges_N2 as prepare() wrote them; `name` is the estimator's, for messages.
+
+    Raises:
+        UserError: no folder, or a missing or damaged merges.txt.
+    """
+    if prepared is None:
+        raise UserError(f"{name} needs --prepared DIR (see `rltok prepare`)")
+    path = prepared / "merges.txt"
+    table = gpt2_alphabet()
+    known = {character: byte for byte, character in table.items()}
+    merges = []
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        for number, line in enumerate(lines, 1):
+            left, right = line.split(" ")
+            merges.append((known[left], known[right]))
+            known[left + right] = 255 + number
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: missing or damaged: {error}") from None
+    except KeyError:
+        raise UserError(f"{path}: line {number}: joins a token that isn't made yet") from None
+    return np.array(merges, np.int32).reshape(-1, 2)

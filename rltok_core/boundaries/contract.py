@@ -7,13 +7,16 @@ and the shared tests find it through the registry.
 Shapes: B rows, S positions (bytes, with bos first), T tokens of the longest row, D model width.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
+from rltok_core.boundaries.stepping import Stepper
 from rltok_core.data.batch import Batch
 from rltok_core.errors import UserError
 
@@ -28,6 +31,8 @@ class Proposal:
             deterministic rule it is boundary_BS as float.
         free_BS: bool, positions that the estimator itself decided (neither forced nor padding).
         logit_BS: float, with gradient, for those that learn; None for rules.
+        drawn_BS: float, the probabilities that the free boundaries were drawn with, position by
+            position, where these aren't prob_BS.
         extra: whatever the estimator wants to hand on to its own later methods.
     """
 
@@ -35,6 +40,7 @@ class Proposal:
     prob_BS: torch.Tensor
     free_BS: torch.Tensor
     logit_BS: torch.Tensor | None = None
+    drawn_BS: torch.Tensor | None = None
     extra: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
@@ -47,12 +53,14 @@ class Tokens:
         position_BT: int64, the byte position of each token (RoPE uses it; ledger 3).
         valid_BT: bool.
         index_BS: int64, the latest token at or before each byte position.
+        total: tokens of all rows.
     """
 
     x_BTD: torch.Tensor
     position_BT: torch.Tensor
     valid_BT: torch.Tensor
     index_BS: torch.Tensor
+    total: int
 
 
 @dataclass
@@ -74,6 +82,20 @@ class Outcome:
     target_rate: float
 
 
+@dataclass(frozen=True)
+class HintReader:
+    """Prepared boundaries on text that the preparation never saw.
+
+    Attributes:
+        whole: documents -> bool, one a byte, the documents one after the other.
+        last: a document's bytes so far -> whether the last of them has a boundary; None where
+            that depends on bytes that come after it.
+    """
+
+    whole: Callable[[list[bytes]], np.ndarray]
+    last: Callable[[bytes], bool] | None
+
+
 class LossTerm(NamedTuple):
     """weight * value is added to the loss; both are logged under the term's name."""
 
@@ -92,7 +114,8 @@ def forced_BS(batch: Batch) -> torch.Tensor:
 def select(x_BSD: torch.Tensor, boundary_BS: torch.Tensor) -> Tokens:
     """SELECT (paper.md 2): the byte vectors at boundaries, padded to the longest row."""
     count_B = boundary_BS.sum(1)
-    width_T = int(count_B.max())
+    # the one look of a forward and backward pass at what the device has computed
+    width_T, total = torch.stack([count_B.max(), count_B.sum()]).tolist()
     # a stable descending sort of the mask lists each row's boundary positions in order
     position_BT = torch.sort(boundary_BS.to(torch.int8), dim=1, descending=True, stable=True)[1]
     position_BT = position_BT[:, :width_T]
@@ -100,7 +123,7 @@ def select(x_BSD: torch.Tensor, boundary_BS: torch.Tensor) -> Tokens:
     x_BTD = torch.gather(x_BSD, 1, position_BT[..., None].expand(-1, -1, x_BSD.shape[-1]))
     x_BTD = x_BTD * valid_BT[..., None]
     index_BS = (boundary_BS.cumsum(1) - 1).clamp(min=0)
-    return Tokens(x_BTD, position_BT * valid_BT, valid_BT, index_BS)
+    return Tokens(x_BTD, position_BT * valid_BT, valid_BT, index_BS, total)
 
 
 def distribute(y_BTD: torch.Tensor, index_BS: torch.Tensor) -> torch.Tensor:
@@ -116,6 +139,12 @@ class Estimator(nn.Module):
         learned: it has a target-rate curriculum and controller, if these are switched on.
         hint: None, "truth" (the planted language's boundaries) or "prepared" (prepare() writes
             them beforehand).
+        samples: draws of the boundaries for each row in training (evaluation has one). They share
+            the down layers' work; propose() and losses() see the rows of the first draw, then
+            those of the second, ... (batch.samples).
+        antithetic: every second draw uses the mirrored uniform numbers of the one before.
+        unbiased: parameters with which the gradient on the estimator's own weights is that of the
+            expected loss, which the shared tests check by enumeration; None: no such promise.
 
     Args:
         params: the YAML's params, each of them a keyword of the subclass's Params dataclass.
@@ -127,6 +156,9 @@ class Estimator(nn.Module):
     causal: bool = True
     learned: bool = False
     hint: str | None = None
+    samples: int = 1
+    antithetic: bool = False
+    unbiased: ClassVar[dict | None] = None
 
     def __init__(self, params: dict, d_model: int, target_rate: float, seq_len: int):
         super().__init__()
@@ -152,11 +184,32 @@ class Estimator(nn.Module):
         """The estimator's own loss terms by name."""
         return {}
 
+    def stepper(self, batch: Batch, target_rate: float) -> Stepper:
+        """How it works one position at a time, for rows of known lengths and streams.
+
+        Whoever overrides to_tokens or to_bytes (or propose, below a class with a stepper of its
+        own) overrides this too; else a decoder runs the whole network again at each position.
+        """
+        return Stepper(self, batch, target_rate)
+
     @classmethod
     def prepare(cls, data: Path, out: Path, params: dict, target_rate: float) -> None:
         """For hint = "prepared": write out/SPLIT.hints.npy (uint8, one a byte of the store) for
         every split of the data folder, and out/preparation.json with what was measured."""
         raise NotImplementedError(f"{cls.__name__} has nothing to prepare")
+
+    @classmethod
+    def hint_reader(cls, params: dict, data: Path | None, prepared: Path | None) -> HintReader:
+        """For hint = "prepared": the boundaries of other text, by what prepare() left.
+
+        Args:
+            data: the data folder that was prepared; None if not given.
+            prepared: what prepare() wrote; None if not given.
+
+        Raises:
+            UserError: it can't, or a folder is missing that it needs.
+        """
+        raise UserError(f"{cls.__name__} can't place boundaries on text that wasn't prepared")
 
 
 def fixed_proposal(chosen_BS: torch.Tensor, batch: Batch) -> Proposal:

@@ -32,6 +32,7 @@ class Params(ReturnParams):
     """See configs/estimators/critic.yaml."""
 
     early_exit_input: bool
+    batch_relative: bool
     lam_value: float
 
     def __post_init__(self):
@@ -43,12 +44,16 @@ class Params(ReturnParams):
 class Critic(Policy):
     """Score-function gradient with a learned baseline."""
 
+    unbiased = {"gamma": 1.0, "batch_relative": False}
+
     def __init__(self, params: dict, d_model: int, target_rate: float, seq_len: int):
         super().__init__(Params(**params), d_model, target_rate, seq_len)
         self.value = nn.Linear(d_model + int(self.params.early_exit_input), 1)
         nn.init.zeros_(self.value.weight)
         nn.init.zeros_(self.value.bias)
         self.horizon = min(1 / max(1 - self.params.gamma, 1e-9), float(seq_len))
+
+    stepper = Policy.stepper
 
     def propose(self, x_BSD: torch.Tensor, batch: Batch, target_rate: float) -> Proposal:
         """The policy's; it hands the state on to the critic."""

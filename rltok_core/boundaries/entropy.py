@@ -12,16 +12,26 @@ Shapes: B rows, S positions, D model width, J bytes, L levels (distinct entropie
 """
 
 import importlib.metadata
+import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from rltok_core.boundaries.contract import Estimator, Proposal, hinted_proposal
+from rltok_core.boundaries.contract import Estimator, HintReader, Proposal, hinted_proposal
 from rltok_core.boundaries.entropy_model import ByteModel
-from rltok_core.boundaries.preparation import NEVER, Choice, prepare_hints, rates
+from rltok_core.boundaries.preparation import (
+    NEVER,
+    Choice,
+    prepare_hints,
+    rates,
+    sample_documents,
+)
 from rltok_core.data.batch import Batch
+from rltok_core.data.store import ByteStore
+from rltok_core.errors import UserError
 
 MORE_THAN_ALL = 9.0  # bits: as a threshold it leaves documents' first bytes alone
 
@@ -65,6 +75,38 @@ class Entropy(Estimator):
 
         prepare_hints(data, out, checked.train_bytes, target_rate, choose)
 
+    @classmethod
+    def hint_reader(cls, params: dict, data: Path | None, prepared: Path | None) -> HintReader:
+        """Counts the training text again, as prepare() did, and takes its threshold."""
+        checked = Params(**params)
+        if prepared is None or data is None:
+            raise UserError("Entropy needs --prepared DIR and --data DIR to read other text")
+        path = prepared / "preparation.json"
+        try:
+            threshold = json.loads(path.read_text(encoding="utf-8"))["threshold_bits"]
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(f"{path}: missing or damaged: {error!r}") from None
+        train = sample_documents(ByteStore.open(data / "train"), checked.train_bytes)
+        model = ByteModel.fit(train, checked.order, checked.min_count)
+        decide = decision(model, model.entropies(), threshold)
+
+        def last(prefix: bytes) -> bool:
+            # a context is no longer than the order
+            return len(prefix) == 1 or bool(decide([prefix[-checked.order - 1 :]])[-1])
+
+        return HintReader(decide, last)
+
+
+def decision(
+    model: ByteModel, entropy_N: np.ndarray, threshold: float
+) -> Callable[[list[bytes]], np.ndarray]:
+    """documents -> bool, one a byte: at or above the threshold, or the first of its document."""
+
+    def decide(documents: list[bytes]) -> np.ndarray:
+        return (entropy_N[model.nodes(documents)] >= threshold) | _starts(documents)
+
+    return decide
+
 
 def choose_threshold(
     documents: list[bytes], held_out: list[bytes], params: Params, target_rate: float
@@ -79,10 +121,6 @@ def choose_threshold(
     rate_L = rates(rank_J, len(level_L), lengths, params.sequence_bytes)
     best = int(np.abs(rate_L - target_rate).argmin())
     threshold = float(np.append(level_L, MORE_THAN_ALL)[best])
-
-    def decide(documents: list[bytes]) -> np.ndarray:
-        return (entropy_N[model.nodes(documents)] >= threshold) | _starts(documents)
-
     summary = {
         "kind": "entropy",
         "causal": True,
@@ -92,7 +130,7 @@ def choose_threshold(
         "contexts": len(entropy_N),
         "tool_versions": {"numpy": importlib.metadata.version("numpy")},
     }
-    return Choice(decide, float(rate_L[best]), summary)
+    return Choice(decision(model, entropy_N, threshold), float(rate_L[best]), summary)
 
 
 def _starts(documents: list[bytes]) -> np.ndarray:

@@ -22,6 +22,7 @@ from rltok_core.boundaries.contract import (
     distribute,
     forced_BS,
 )
+from rltok_core.boundaries.stepping import Stepper, at_ends
 from rltok_core.data.batch import Batch
 from rltok_core.model.scans import ema_scan
 
@@ -62,14 +63,20 @@ class HNet(Estimator):
     def propose(self, x_BSD: torch.Tensor, batch: Batch, target_rate: float) -> Proposal:
         """Boundaries where neighbours differ. The forced ends have p = 1 and no gradient."""
         with torch.autocast(x_BSD.device.type, enabled=False):
-            wide_BSD = x_BSD.to(torch.promote_types(x_BSD.dtype, torch.float32))
-            query_BSD, key_BSD = self.query(wide_BSD[:, :-1]), self.key(wide_BSD[:, 1:])
-            cosine_BS = F.cosine_similarity(query_BSD, key_BSD, dim=-1)
-            p_BS = F.pad(((1 - cosine_BS) / 2).clamp(0, 1), (1, 0), value=1.0)
+            p_BS = F.pad(self._difference(x_BSD[:, :-1], x_BSD[:, 1:]), (1, 0), value=1.0)
             p_BS = shift_logit(p_BS, self.rate_bias)
         forced = forced_BS(batch)
         prob_BS = p_BS.masked_fill(forced, 1.0).masked_fill(~batch.valid_BS, 0.0)
         return Proposal(prob_BS > 0.5, prob_BS, batch.valid_BS & ~forced)
+
+    def _difference(self, before_BSD: torch.Tensor, x_BSD: torch.Tensor) -> torch.Tensor:
+        """(1 - cos(Wq x_{i-1}, Wk x_i)) / 2, in float32 at least."""
+        wide = torch.promote_types(x_BSD.dtype, torch.float32)
+        query_BSD, key_BSD = self.query(before_BSD.to(wide)), self.key(x_BSD.to(wide))
+        return ((1 - F.cosine_similarity(query_BSD, key_BSD, dim=-1)) / 2).clamp(0, 1)
+
+    def stepper(self, batch: Batch, target_rate: float) -> "HNetStepper":
+        return HNetStepper(self, batch, target_rate)
 
     def to_bytes(self, y_BTD: torch.Tensor, tokens: Tokens, proposal: Proposal) -> torch.Tensor:
         """Moving average over tokens, spread to bytes, times the straight-through confidence."""
@@ -92,3 +99,31 @@ class HNet(Estimator):
         if outcome.target_rate >= 1:
             ratio = 0 * mean_p
         return {"ratio": LossTerm(self.params.ratio_weight, ratio)}
+
+
+class HNetStepper(Stepper):
+    """Keeps the byte vector before, and the moving average's state."""
+
+    def __init__(self, estimator: HNet, batch: Batch, target_rate: float):
+        super().__init__(estimator, batch, target_rate)
+        self._before_BD: torch.Tensor | None = None
+        self._z_BD: torch.Tensor | None = None
+
+    def boundary(self, i: int, x_BD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._before_BD is None:
+            prob_B = x_BD.new_ones(len(x_BD))
+        else:
+            prob_B = self.estimator._difference(self._before_BD, x_BD)
+            prob_B = shift_logit(prob_B, self.estimator.rate_bias)
+        self._before_BD = x_BD
+        return at_ends(self.batch, i, prob_B > 0.5, prob_B)
+
+    def spread(
+        self, y_BD: torch.Tensor, boundary_B: torch.Tensor, prob_B: torch.Tensor
+    ) -> torch.Tensor:
+        if self._z_BD is None:
+            self._z_BD = torch.zeros_like(y_BD)
+        p_B1 = prob_B.clamp(P_MIN, 1 - P_MIN)[:, None]
+        moved_BD = p_B1 * y_BD + (1 - p_B1) * self._z_BD
+        self._z_BD = torch.where(boundary_B[:, None], moved_BD, self._z_BD)
+        return self._z_BD

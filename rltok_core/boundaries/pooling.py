@@ -22,6 +22,7 @@ from rltok_core.boundaries.contract import (
     forced_BS,
     select,
 )
+from rltok_core.boundaries.stepping import Stepper, at_ends
 from rltok_core.data.batch import Batch
 
 U_MIN = 2.0**-25  # half of the stream's step: keeps the logistic noise finite
@@ -59,16 +60,26 @@ class Pooling(Estimator):
 
     def propose(self, x_BSD: torch.Tensor, batch: Batch, target_rate: float) -> Proposal:
         """Relaxed Bernoulli samples, thresholded at 0.5, which is u < sigmoid(logit)."""
-        with torch.autocast(x_BSD.device.type, enabled=False):
-            wide_BSD = x_BSD.to(torch.promote_types(x_BSD.dtype, torch.float32))
-            logit_BS = self.predictor(wide_BSD).squeeze(-1) + self.rate_bias
-        u_BS = batch.stream.uniform(logit_BS.shape[1]).to(logit_BS.dtype).clamp(min=U_MIN)
-        soft_BS = torch.sigmoid((logit_BS - torch.logit(u_BS)) / self.params.temperature)
+        logit_BS = self._logit(x_BSD)
+        soft_BS = self._soft(logit_BS, batch.stream.uniform(logit_BS.shape[1]))
         forced = forced_BS(batch)
         boundary_BS = ((soft_BS > 0.5) | forced) & batch.valid_BS
         free_BS = batch.valid_BS & ~forced
         prob_BS = torch.where(free_BS, torch.sigmoid(logit_BS), boundary_BS.to(logit_BS.dtype))
-        return Proposal(boundary_BS, prob_BS, free_BS, logit_BS, {"soft_BS": soft_BS})
+        return Proposal(boundary_BS, prob_BS, free_BS, logit_BS, extra={"soft_BS": soft_BS})
+
+    def _logit(self, x_BSD: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x_BSD.device.type, enabled=False):
+            wide_BSD = x_BSD.to(torch.promote_types(x_BSD.dtype, torch.float32))
+            return self.predictor(wide_BSD).squeeze(-1) + self.rate_bias
+
+    def _soft(self, logit_BS: torch.Tensor, u_BS: torch.Tensor) -> torch.Tensor:
+        """Relaxed Bernoulli samples."""
+        u_BS = u_BS.to(logit_BS.dtype).clamp(min=U_MIN)
+        return torch.sigmoid((logit_BS - torch.logit(u_BS)) / self.params.temperature)
+
+    def stepper(self, batch: Batch, target_rate: float) -> "PoolingStepper":
+        return PoolingStepper(self, batch, target_rate)
 
     def to_tokens(self, x_BSD: torch.Tensor, proposal: Proposal) -> Tokens:
         """Mean of each segment; a boundary's gradient moves the later bytes of its segment.
@@ -106,3 +117,26 @@ class Pooling(Estimator):
         )
         prior = -(binomial.log_prob(count_B) / length_B).mean()
         return {"prior": LossTerm(self.params.prior_weight, prior)}
+
+
+class PoolingStepper(Stepper):
+    """Keeps the sum and the size of each row's open segment."""
+
+    def __init__(self, estimator: Pooling, batch: Batch, target_rate: float):
+        super().__init__(estimator, batch, target_rate)
+        self._u_BS = batch.stream.uniform(batch.ids_BS.shape[1])
+        self._sum_BD: torch.Tensor | None = None
+        self._size_B1: torch.Tensor | None = None
+
+    def boundary(self, i: int, x_BD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logit_B = self.estimator._logit(x_BD)
+        soft_B = self.estimator._soft(logit_B, self._u_BS[:, i])
+        return at_ends(self.batch, i, soft_B > 0.5, torch.sigmoid(logit_B))
+
+    def token(self, x_BD: torch.Tensor, boundary_B: torch.Tensor) -> torch.Tensor:
+        if self._sum_BD is None:
+            self._sum_BD, self._size_B1 = torch.zeros_like(x_BD), x_BD.new_zeros(len(x_BD), 1)
+        sum_BD, size_B1 = self._sum_BD + x_BD, self._size_B1 + 1
+        keep_B1 = ~boundary_B[:, None]
+        self._sum_BD, self._size_B1 = sum_BD * keep_B1, size_B1 * keep_B1
+        return sum_BD / size_B1

@@ -21,7 +21,6 @@ class ReturnParams(PolicyParams):
     """What every estimator that weighs log pi by returns shares."""
 
     gamma: float
-    batch_relative: bool
     lam_pi: float
 
     def __post_init__(self):
@@ -35,22 +34,28 @@ class Params(ReturnParams):
     """See configs/estimators/score_function.yaml; symbols of paper.md 4 and 5."""
 
     early_exit_reward: bool
+    batch_relative: bool
 
 
 class ScoreFunction(Policy):
     """Dauncey & Wattenhofer's policy and estimator (paper.md 4, 5)."""
 
+    Params = Params
+    unbiased = {"gamma": 1.0, "batch_relative": False}
+
     def __init__(self, params: dict, d_model: int, target_rate: float, seq_len: int):
-        super().__init__(Params(**params), d_model, target_rate, seq_len)
+        super().__init__(self.Params(**params), d_model, target_rate, seq_len)
 
     def losses(self, outcome: Outcome) -> dict[str, LossTerm]:
         """L_pi and L_target of paper.md 5."""
-        return_BS = discounted_suffix_sum(self.reward(outcome), self.params.gamma)
-        policy = policy_loss(return_BS, outcome)
         return {
-            "policy": LossTerm(self.params.lam_pi, policy),
+            "policy": LossTerm(self.params.lam_pi, policy_loss(self.advantage(outcome), outcome)),
             "target": self.target_term(outcome),
         }
+
+    def advantage(self, outcome: Outcome) -> torch.Tensor:
+        """A_BS, detached, nats: the discounted return that weighs log pi(a_i)."""
+        return discounted_suffix_sum(self.reward(outcome), self.params.gamma)
 
     def reward(self, outcome: Outcome) -> torch.Tensor:
         """R_BS, detached, nats: what position i's prediction gained; 0 where nothing is scored."""

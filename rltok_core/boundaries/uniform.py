@@ -6,6 +6,7 @@ Shapes: B rows, S positions, D model width.
 import torch
 
 from rltok_core.boundaries.contract import Estimator, Proposal, forced_BS
+from rltok_core.boundaries.stepping import KnownStepper
 from rltok_core.data.batch import Batch
 
 GOLDEN = 0.6180339887498949
@@ -35,3 +36,6 @@ class Uniform(Estimator):
         share_B = (count_B - ends_B) / (length_B - ends_B).clamp(min=1)
         prob_BS = torch.where(free_BS, share_B[:, None], boundary_BS.double()).float()
         return Proposal(boundary_BS, prob_BS, free_BS)
+
+    def stepper(self, batch: Batch, target_rate: float) -> KnownStepper:
+        return KnownStepper(self, batch, target_rate)

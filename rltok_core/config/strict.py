@@ -86,6 +86,8 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     def construct_mapping(self, node, deep=False):
         seen = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":  # <<: *anchor, which super() resolves
+                continue
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, (str, int)) and key in seen:
                 raise yaml.constructor.ConstructorError(

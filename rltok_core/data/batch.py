@@ -4,11 +4,12 @@ Shapes: B rows, S positions. Position 0 is bos, position j + 1 is byte j of the 
 prediction at position i is of position i + 1. Rows are never packed (one document a row).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
-from rltok_core.data.stream import RandomStream
+from rltok_core.data.stream import RandomStream, moved
 from rltok_core.data.vocabulary import N_SPECIAL
 
 
@@ -23,6 +24,8 @@ class Batch:
         hint_BS: bool, boundaries known beforehand (BPE, the planted truth), at positions;
             None where the estimator needs none.
         documents: (document index, first byte) of each row, for messages and results.
+        samples: draws of the boundaries that the rows are; a block of all rows for each.
+        progress: share of the training steps that are behind, in [0, 1]; 1 in evaluation.
     """
 
     ids_BS: torch.Tensor
@@ -30,6 +33,8 @@ class Batch:
     stream: RandomStream
     hint_BS: torch.Tensor | None = None
     documents: tuple[tuple[int, int], ...] = ()
+    samples: int = 1
+    progress: float = 1.0
 
     @property
     def valid_BS(self) -> torch.Tensor:
@@ -52,3 +57,38 @@ class Batch:
 
     def with_stream(self, stream: RandomStream) -> "Batch":
         return replace(self, stream=stream)
+
+    def pinned(self) -> "Batch":
+        """In page-locked host memory, from where a GPU copies without the host's waiting."""
+        return self._moved(torch.Tensor.pin_memory, "cpu")
+
+    def to(self, device) -> "Batch":
+        """On `device`."""
+        return self._moved(lambda tensor: moved(tensor, device), device)
+
+    def _moved(self, move: Callable[[torch.Tensor], torch.Tensor], device) -> "Batch":
+        return replace(
+            self,
+            ids_BS=move(self.ids_BS),
+            length_B=move(self.length_B),
+            stream=self.stream.on(device),
+            hint_BS=None if self.hint_BS is None else move(self.hint_BS),
+        )
+
+    def at(self, progress: float) -> "Batch":
+        return replace(self, progress=progress)
+
+    def repeated(self, samples: int, antithetic: bool = False) -> "Batch":
+        """These rows `samples` times, a block for each draw of the boundaries."""
+        if samples == 1:
+            return self
+        hint_BS = self.hint_BS
+        return replace(
+            self,
+            ids_BS=self.ids_BS.repeat(samples, 1),
+            length_B=self.length_B.repeat(samples),
+            stream=self.stream.repeated(samples, antithetic),
+            hint_BS=None if hint_BS is None else hint_BS.repeat(samples, 1),
+            documents=self.documents * samples,
+            samples=samples,
+        )

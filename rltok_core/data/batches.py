@@ -3,25 +3,34 @@
 Rows are never packed: a row is one document, or one window of it. Everything here is a function
 of its arguments alone, so that resuming, ranks and workers can't change the order of data.
 
-Shapes: W windows of a store, B rows, S positions.
+Shapes: K blocks of a store's documents, B rows, S positions.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from typing import Literal
 
 import numpy as np
 import torch
 
 from rltok_core.data.batch import Batch
-from rltok_core.data.store import ByteStore
+from rltok_core.data.store import ByteStore, release
 from rltok_core.data.stream import RandomStream, stream_key
 from rltok_core.data.vocabulary import BOS, N_SPECIAL, PAD
 from rltok_core.errors import UserError
 
+BLOCK = 128  # documents whose windows are counted together
+ROWS_MAPPED = 256  # rows read before the store's pages are given back: 64 kB each at most
+LARGEST_SHUFFLED = 1 << 20  # windows permuted in memory: 8 MB an epoch
+ROUNDS = 6
+
 
 class Windows:
     """The sequences of a store: bos and up to seq_len - 1 bytes of one document.
+
+    What it holds in memory is 8 bytes for BLOCK documents: the windows before each block. The rest
+    is worked out from the store's mapped offsets when a window is asked for.
 
     Args:
         store: the documents.
@@ -30,7 +39,6 @@ class Windows:
         hints: uint8, one a byte of the store, 1 where a boundary is known; None for none.
 
     Attributes:
-        document_W, start_W, size_W: each window's document, first byte in it, and bytes.
         skipped: empty documents, which have no window.
 
     Raises:
@@ -50,18 +58,48 @@ class Windows:
                 "were they prepared from other data?"
             )
         self.store, self.hints = store, hints
+        self._mode, self._step = mode, seq_len - 1
         self._digests: dict[int, str] = {}
-        step = seq_len - 1
-        sizes = np.diff(store.offsets)
-        self.skipped = int((sizes == 0).sum())
-        count = -(-sizes // step) if mode == "all" else np.minimum(sizes, 1)
-        self.document_W = np.repeat(np.arange(len(sizes)), count)
-        first_W = np.repeat(np.cumsum(count) - count, count)
-        self.start_W = (np.arange(len(self.document_W)) - first_W) * step
-        self.size_W = np.minimum(sizes[self.document_W] - self.start_W, step)
+        self._rows_read = 0
+        self.skipped = 0
+        counts = [0]
+        for block in range(0, len(store), BLOCK):
+            sizes = self._sizes(block)
+            self.skipped += int((sizes == 0).sum())
+            counts.append(int(self._counts(sizes).sum()))
+        self._before_K = np.cumsum(counts)
+        release(store.offsets)
+
+    def _sizes(self, first: int) -> np.ndarray:
+        """Bytes of the documents of the block that begins with document `first`."""
+        return np.diff(self.store.offsets[first : first + BLOCK + 1])
+
+    def _counts(self, sizes: np.ndarray) -> np.ndarray:
+        """Windows of documents of these sizes."""
+        return -(-sizes // self._step) if self._mode == "all" else np.minimum(sizes, 1)
 
     def __len__(self) -> int:
-        return len(self.document_W)
+        return int(self._before_K[-1])
+
+    def places(self, indices: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(document_B, start_B, size_B) of windows: document, first byte in it, bytes; int64."""
+        places = np.empty((3, len(indices)), dtype=np.int64)
+        block_B = np.searchsorted(self._before_K, indices, side="right") - 1
+        for row, (index, block) in enumerate(zip(indices, block_B.tolist(), strict=True)):
+            sizes = self._sizes(block * BLOCK)
+            ends = np.cumsum(self._counts(sizes)) + self._before_K[block]
+            inside = int(np.searchsorted(ends, index, side="right"))
+            first = ends[inside - 1] if inside else self._before_K[block]
+            start = (index - first) * self._step
+            places[:, row] = block * BLOCK + inside, start, min(sizes[inside] - start, self._step)
+        return tuple(places)
+
+    def of_document(self, document: int) -> range:
+        """The windows of a document, in order."""
+        block, inside = divmod(document, BLOCK)
+        counts = self._counts(self._sizes(block * BLOCK))
+        first = int(self._before_K[block] + counts[:inside].sum())
+        return range(first, first + int(counts[inside]))
 
     def batch(
         self,
@@ -80,25 +118,28 @@ class Windows:
             constant: passed to RandomStream (0.5: thresholding).
             pad_to: positions; None: as many as the longest row.
         """
-        size_B = self.size_W[indices]
+        document_B, start_B, size_B = self.places(indices)
         width = int(size_B.max()) + 1 if pad_to is None else pad_to
         ids_BS = np.full((len(indices), width), PAD, dtype=np.int64)
         ids_BS[:, 0] = BOS
         hint_BS = None if self.hints is None else np.zeros((len(indices), width), dtype=bool)
-        documents = []
-        for row, index in enumerate(indices):
-            document, start = int(self.document_W[index]), int(self.start_W[index])
-            size = int(size_B[row])
+        documents = list(zip(document_B.tolist(), start_B.tolist(), strict=True))
+        for row, ((document, start), size) in enumerate(
+            zip(documents, size_B.tolist(), strict=True)
+        ):
             place = int(self.store.offsets[document]) + start
             # int64 before adding: ids above 255 must never pass through uint8
             ids_BS[row, 1 : size + 1] = self.store.bytes[place : place + size]
             ids_BS[row, 1 : size + 1] += N_SPECIAL
             if hint_BS is not None:
                 hint_BS[row, 1 : size + 1] = self.hints[place : place + size]
-            documents.append((document, start))
+        self._rows_read += len(indices)
+        if self._rows_read >= ROWS_MAPPED:
+            release(self.store.bytes, self.store.offsets, self.hints)
+            self._rows_read = 0
         return Batch(
             ids_BS=torch.from_numpy(ids_BS).to(device),
-            length_B=torch.from_numpy(size_B.astype(np.int64) + 1).to(device),
+            length_B=torch.from_numpy(size_B + 1).to(device),
             stream=RandomStream(stream_keys, device, constant),
             hint_BS=None if hint_BS is None else torch.from_numpy(hint_BS).to(device),
             documents=tuple(documents),
@@ -106,16 +147,23 @@ class Windows:
 
     def evaluation_key(self, index: int, stream_seed: int) -> int:
         """The stream key of a window in evaluation: of its document's bytes and place alone."""
-        document, start = int(self.document_W[index]), int(self.start_W[index])
+        document, start, _ = (int(part[0]) for part in self.places([index]))
         if document not in self._digests:
             self._digests[document] = sha256(np.ascontiguousarray(self.store[document])).hexdigest()
-        return stream_key(stream_seed, "evaluate", self._digests[document], start)
+        return evaluation_key(stream_seed, self._digests[document], start)
+
+
+def evaluation_key(stream_seed: int, digest: str, start: int) -> int:
+    """The stream key in evaluation of the window at byte `start` of a document with this sha256."""
+    return stream_key(stream_seed, "evaluate", digest, start)
 
 
 def training_indices(n_windows: int, batch_size: int, step: int, seed: int) -> list[int]:
     """The windows of the global batch of a step (from 0): a function of (step, seed) alone.
 
-    Each epoch is a seeded permutation of all windows; a batch may reach into the next epoch.
+    Each epoch is a seeded permutation of all windows; a batch may reach into the next epoch. Up to
+    LARGEST_SHUFFLED windows it is drawn as a whole; beyond, each place is computed by itself, so
+    that memory doesn't grow with the store.
 
     Raises:
         UserError: there is no window.
@@ -125,7 +173,10 @@ def training_indices(n_windows: int, batch_size: int, step: int, seed: int) -> l
     chosen = []
     for place in range(step * batch_size, (step + 1) * batch_size):
         epoch, within = divmod(place, n_windows)
-        chosen.append(int(_permutation(n_windows, seed, epoch)[within]))
+        if n_windows <= LARGEST_SHUFFLED:
+            chosen.append(int(_permutation(n_windows, seed, epoch)[within]))
+        else:
+            chosen.append(permuted(within, n_windows, stream_key(seed, "order", epoch)))
     return chosen
 
 
@@ -133,3 +184,24 @@ def training_indices(n_windows: int, batch_size: int, step: int, seed: int) -> l
 def _permutation(n_windows: int, seed: int, epoch: int) -> np.ndarray:
     rng = np.random.Generator(np.random.Philox(key=stream_key(seed, "order", epoch)))
     return rng.permutation(n_windows)
+
+
+def permuted(place: int, n: int, key: int) -> int:
+    """Where a keyed permutation of 0 .. n - 1 takes `place`, without a table of it.
+
+    A balanced Feistel network of ROUNDS rounds on the next even number of bits (Luby & Rackoff
+    1988, "How to construct pseudorandom permutations from pseudorandom functions"; rounds by
+    blake2b), walked on until it lands below n (Black & Rogaway 2002, "Ciphers with arbitrary
+    finite domains"): at most 4 walks on average.
+    """
+    half = max(1, ((n - 1).bit_length() + 1) // 2)
+    mask, secret = (1 << half) - 1, key.to_bytes(8, "little")
+    while True:
+        left, right = place >> half, place & mask
+        for number in range(ROUNDS):
+            text = bytes([number]) + right.to_bytes(8, "little")
+            mixed = int.from_bytes(blake2b(text, digest_size=8, key=secret).digest(), "little")
+            left, right = right, left ^ (mixed & mask)
+        place = left << half | right
+        if place < n:
+            return place

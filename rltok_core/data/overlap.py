@@ -59,7 +59,7 @@ def window_hashes(data: np.ndarray) -> np.ndarray:
 
 
 def measure(test: ByteStore, train: ByteStore) -> Overlap:
-    """The overlap of test (its first SAMPLE_BYTES) with train (its first TRAIN_BYTES)."""
+    """The overlap of test's first SAMPLE_BYTES, in whole documents, with train's TRAIN_BYTES."""
     hashes, total = [], 0
     for i in range(len(test)):
         if total >= SAMPLE_BYTES:
@@ -98,7 +98,7 @@ def _look(train: ByteStore, size: int, wanted: np.ndarray, found: np.ndarray) ->
 
 
 def _inside(offsets: np.ndarray, start: int, count: int) -> np.ndarray:
-    """bool (count,): the windows from start, start + 1, ... that cross no document's end."""
+    """bool (count,): the windows that begin at start, start + 1, ... inside one document."""
     first = max(0, int(np.searchsorted(offsets, start, "right")) - 1)
     last = int(np.searchsorted(offsets, start + count, "left"))
     bound = np.asarray(offsets[first : last + 1])

@@ -6,6 +6,7 @@ documents + 1), names.json, and for the planted language truth.npy (uint8, one a
 
 import hashlib
 import json
+import mmap
 import os
 from functools import cached_property
 from itertools import islice
@@ -25,7 +26,7 @@ class ByteStore:
 
     Attributes:
         bytes: uint8, all documents, mapped from the file.
-        offsets: int64, document i is bytes[offsets[i]:offsets[i + 1]].
+        offsets: int64, mapped too; document i is bytes[offsets[i]:offsets[i + 1]].
         truth: uint8, mapped too, 1 on the last byte of each code word; None for real text.
     """
 
@@ -105,7 +106,24 @@ class ByteStore:
 def _rising(offsets: np.ndarray) -> bool:
     """No offset is below the one before; a piece at a time."""
     pieces = (offsets[start : start + PIECE + 1] for start in range(0, len(offsets), PIECE))
-    return all((piece[1:] >= piece[:-1]).all() for piece in pieces)
+    rising = all((piece[1:] >= piece[:-1]).all() for piece in pieces)
+    release(offsets)
+    return rising
+
+
+def release(*arrays: np.ndarray | None) -> None:
+    """Give back the pages of mapped files that reading has touched.
+
+    They stay in the system's cache, so reading them again costs little, but they no longer count
+    as this process's memory, which would otherwise grow with the part of the store that it has
+    seen. Arrays that aren't mapped are left alone.
+    """
+    for array in arrays:
+        base = array
+        while isinstance(base, np.ndarray):
+            base = base.base
+        if isinstance(base, mmap.mmap):
+            base.madvise(mmap.MADV_DONTNEED)
 
 
 def _load(path: Path, mmap_mode: str | None = None) -> np.ndarray:

@@ -3,7 +3,7 @@
     rltok evaluate --run results/runs/ID --data results/data/ID --out results/evaluations/ID
     rltok evaluate --oracle uniform --config RUN.yaml --data DIR --out DIR
 
-Writes documents.csv and heatmap.json, then evaluation.json, each whole or not at all.
+Writes documents.csv, heatmap.json and probes.json, then evaluation.json, each whole or not at all.
 """
 
 import argparse
@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 
-from rltok_core.errors import EXIT_REQUEUE, UserError
 from rltok_core.evaluation.bits import CorpusScore
 from rltok_core.evaluation.evaluate import evaluate, read_held_out
 from rltok_core.evaluation.subject import ORACLES, load_oracle, load_trained
@@ -60,11 +59,6 @@ def main(argv: list[str]) -> int:
     """Evaluate, write, and say the main figure. Returns the exit code."""
     arguments = _arguments(argv)
     with StopSignals() as stop:
-
-        def check() -> None:
-            if stop.asked:
-                raise UserError(f"stopped by {stop.asked}; nothing written", EXIT_REQUEUE)
-
         if arguments.run is not None:
             subject = load_trained(arguments.run, arguments.config)
         else:
@@ -74,16 +68,17 @@ def main(argv: list[str]) -> int:
         set_up_device(subject.run)
         torch.set_float32_matmul_precision("highest")
         held_out = read_held_out(subject, arguments.data, arguments.prepared, arguments.bpe)
-        result, corpus, maps = evaluate(subject, held_out, check)
-        check()
+        result, corpus, maps, asked = evaluate(subject, held_out, stop.check)
+        stop.check()
 
         out = arguments.out
         out.mkdir(parents=True, exist_ok=True)
-        # evaluation.json says that the other two are there and belong to it: it goes first, and
+        # evaluation.json says that the other three are there and belong to it: it goes first, and
         # comes last
         (out / "evaluation.json").unlink(missing_ok=True)
         write_whole(out / "documents.csv", _documents_csv(corpus))
         write_json(out / "heatmap.json", maps)
+        write_json(out / "probes.json", asked)
         write_json(out / "evaluation.json", result)
     print(
         f"{subject.id}: {result['bpb']:.6f} bits per byte (early exit {result['bpb_early']:.6f}) "

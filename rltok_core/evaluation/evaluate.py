@@ -1,9 +1,10 @@
 """Everything that is measured of one model on the test split of its data.
 
-The model is run four times over the same windows: with boundaries sampled from the seeded stream
+The model is run several times over the same windows: with boundaries sampled from the seeded stream
 (the main figures), with 0.5 in place of every random number (a threshold on the probability; the
-same as sampled for a rule that draws none), and with the token level stale or zeroed, which says
-what it is worth (laptop.md).
+same as sampled for a rule that draws none), with the token level stale or zeroed, which says what
+it is worth (laptop.md), and with further draws of the stream, where there is any. Then it is
+audited for leaks (audit.py) and asked about the little suite of texts (probes.py).
 What is not defined (no whitespace in the text, no token level, no known truth) is None.
 """
 
@@ -15,11 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
+from rltok_core.boundaries.contract import HintReader
 from rltok_core.data.batches import Windows
 from rltok_core.data.store import ByteStore
 from rltok_core.errors import UserError
+from rltok_core.evaluation.audit import audit
 from rltok_core.evaluation.bits import LN2, CorpusScore
 from rltok_core.evaluation.heatmap import heatmap
+from rltok_core.evaluation.probes import probes
 from rltok_core.evaluation.score import WindowScore, score_windows, spread
 from rltok_core.evaluation.segmentation import (
     Agreement,
@@ -28,13 +32,16 @@ from rltok_core.evaluation.segmentation import (
     word_starts,
 )
 from rltok_core.evaluation.subject import Subject
+from rltok_core.evaluation.text import open_hints
 from rltok_core.evaluation.words import character_starts, segmented_words
+from rltok_core.training import schedule
 from rltok_core.training.inputs import prepared_hints, read_data_hash, read_hints
 from rltok_core.training.manifest import provenance
 from rltok_core.training.watch import out_of_bounds
 
 SPLIT = "test"
 MAX_BINS = 64  # of the figures by position
+HARD_SHARE = 0.2  # of positions, whose next byte counts as surprising
 
 
 @dataclass(frozen=True)
@@ -45,12 +52,16 @@ class HeldOut:
         manifest: the data folder's manifest.json.
         hints: what the estimator is given, uint8, one a byte of the store; None if nothing.
         bpe: first bytes of BPE tokens, likewise; None if not given.
+        reader: makes the estimator's hints for other text; None if it needs none or can't.
+        unread: why the estimator can't read other text; "" if it can.
     """
 
     store: ByteStore
     manifest: dict
     hints: np.ndarray | None
     bpe: np.ndarray | None
+    reader: HintReader | None = None
+    unread: str = ""
 
 
 def read_held_out(subject: Subject, data: Path, prepared: Path | None, bpe: Path | None) -> HeldOut:
@@ -70,7 +81,13 @@ def read_held_out(subject: Subject, data: Path, prepared: Path | None, bpe: Path
     store = ByteStore.open(data / SPLIT)
     hints = read_hints(type(subject.model.estimator), store, SPLIT, data, prepared)
     reference = None if bpe is None else prepared_hints(bpe, store, SPLIT)
-    return HeldOut(store, manifest, hints, reference)
+    reader, unread = None, ""
+    try:
+        reader = open_hints(subject.run, data, prepared)
+    except UserError as error:
+        # the figures on the split need no other text; the audit and the probes say what is missing
+        unread = str(error)
+    return HeldOut(store, manifest, hints, reference, reader, unread)
 
 
 def _by_position(scores: list[WindowScore], n_positions: int) -> dict[str, list]:
@@ -155,6 +172,33 @@ def _segmentation(scores: list[WindowScore], held_out: HeldOut, tolerance: int, 
     }
 
 
+def _enrichment(scores: list[WindowScore]) -> dict:
+    """How much likelier a boundary is where the next byte is surprising: P(a_i | hard) / P(a_i).
+
+    After SOMBRERO's boundary enrichment (paper.md 9), in our definition: position i is hard if the
+    surprisal of byte i + 1 is among the HARD_SHARE largest; "final" by the model itself, whose
+    token level may have made a boundary's next byte easier already, "early" by the early exit,
+    which knows no boundary. Forced last bytes are left out. 1 is chance; None: no boundary at all.
+    """
+    start = np.concatenate([score.boundary[:-1] for score in scores])
+    base = start.mean() if len(start) else 0.0
+    found = {"hard_share": HARD_SHARE}
+    for name, field in (("final", "nats"), ("early", "nats_early")):
+        found[name] = None
+        if base:
+            nats = np.concatenate([getattr(score, field)[1:] for score in scores])
+            hard = nats >= np.quantile(nats, 1 - HARD_SHARE)
+            found[name] = float(start[hard].mean() / base)
+    return found
+
+
+def _draws(first: CorpusScore, more: list[float], drawn: bool) -> dict:
+    """BPB by several draws of the boundaries' stream; n = 1 for a rule that draws nothing."""
+    bpb = [first.bpb, *more]
+    spread_bits = float(np.std(bpb, ddof=1)) if len(bpb) > 1 else None
+    return {"n": len(bpb), "drawn": drawn, "bpb": bpb, "bpb_sd": spread_bits}
+
+
 def _corpus(scores: Iterable[WindowScore]) -> CorpusScore:
     corpus = CorpusScore()
     for score in scores:
@@ -166,14 +210,15 @@ def _corpus(scores: Iterable[WindowScore]) -> CorpusScore:
 
 def evaluate(
     subject: Subject, held_out: HeldOut, check: Callable[[], None]
-) -> tuple[dict, CorpusScore, dict]:
+) -> tuple[dict, CorpusScore, dict, dict]:
     """Measure a model.
 
     Args:
         check: called before every batch; raises to stop.
 
     Returns:
-        The values of evaluation.json, the scores by document, the values of heatmap.json.
+        The values of evaluation.json, the scores by document, the values of heatmap.json and of
+        probes.json.
 
     Raises:
         UserError: there is no byte to score.
@@ -188,19 +233,23 @@ def evaluate(
     score = partial(
         score_windows,
         model,
-        stream_seed=settings.stream_seed,
         target_rate=training.target_rate,
         batch_size=settings.batch_size,
         device=run.runtime.device,
         check=check,
     )
 
-    def corpus_bpb(**how) -> float:
-        """Corpus bits per byte of another pass over the same windows."""
-        return _corpus(score(windows, indices, **how)).bpb
+    score_main = partial(score, stream_seed=settings.stream_seed)
 
-    scores = list(score(windows, indices))
+    def corpus_bpb(draw: int = 0, **how) -> float:
+        """Corpus bits per byte of another pass over the same windows."""
+        return _corpus(score(windows, indices, settings.stream_seed + draw, **how)).bpb
+
+    scores = list(score_main(windows, indices))
     corpus = _corpus(scores)
+    threshold = list(score_main(windows, indices, constant=0.5))
+    drawn = any((a.boundary != b.boundary).any() for a, b in zip(scores, threshold, strict=True))
+    more = [corpus_bpb(draw) for draw in range(1, settings.draws if drawn else 1)]
     lengths, space = TokenLengths(), WhitespaceShare()
     for window in scores:
         lengths.add(window.boundary)
@@ -227,7 +276,7 @@ def evaluate(
         "seed": run.seed,
         "causal": type(model.estimator).causal,
         "learned": learned,
-        "curriculum": learned and training.curriculum is not None,
+        "curriculum": schedule.curriculum_ends(training, learned) > 0,
         "controller": learned and training.controller is not None,
         "documents": len(corpus.documents),
         "windows": len(scores),
@@ -235,7 +284,8 @@ def evaluate(
         "bpb": corpus.bpb,
         "bpb_early": corpus.bpb_early,
         "bpb_mean_documents": corpus.bpb_mean_documents,
-        "bpb_threshold": corpus_bpb(constant=0.5),
+        "bpb_threshold": _corpus(threshold).bpb,
+        "draws": _draws(corpus, more, drawn),
         "bpb_stale": bpb_stale,
         "bpb_zeroed": bpb_zeroed,
         "mid_usage": bpb_zeroed - corpus.bpb if has_mid else None,
@@ -247,6 +297,8 @@ def evaluate(
         "rate_flag": has_mid and out_of_bounds(ratio),
         "bytes_per_token": lengths.mean,
         "token_lengths": {str(n): lengths.counts[n] for n in sorted(lengths.counts)},
+        "token_length_entropy": lengths.entropy,
+        "enrichment": _enrichment(scores),
         "whitespace_share": space.share,
         "whitespace_chance": space.chance,
         "segmentation": _segmentation(
@@ -258,13 +310,28 @@ def evaluate(
         # what the true model itself scores on the split's whole documents, whose first words have
         # no past: above the entropy rate, and all that a model could reach here
         "true_model_bpb": planted and planted["true_model_bits_per_byte"][SPLIT],
+        "leak": audit(
+            model,
+            windows,
+            held_out.reader,
+            training.target_rate,
+            settings.stream_seed,
+            run.runtime.device,
+        ),
         "positions": _by_position(scores, training.seq_len - 1),
         **_training_figures(subject.training),
         "manifest": provenance(run, held_out.manifest["content_hash"]),
         "status": "complete",
     }
     whole = Windows(store, training.seq_len, "all", held_out.hints)
-    return result, corpus, heatmap(store, whole, settings, score)
+    maps = heatmap(store, whole, settings, score_main)
+    asked = {name: result[name] for name in ("run_id", "label", "seed", "causal")}
+    if held_out.unread:
+        asked |= {"suite_hash": None, "reason": held_out.unread, "texts": [], "stability": []}
+    else:
+        documents = [store[shown["document"]].tobytes() for shown in maps["documents"]]
+        asked |= probes(run, held_out.reader, [d for d in documents if d], score_main)
+    return result, corpus, maps, asked
 
 
 def _training_figures(training: dict) -> dict:

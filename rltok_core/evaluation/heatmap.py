@@ -36,8 +36,9 @@ def heatmap(
     limit = settings.heatmap_bytes
     shown = []
     for document, asked in requested.items():
-        inside_W = (windows.document_W == document) & (windows.start_W < limit)
-        scores = list(score(windows, np.flatnonzero(inside_W).tolist()))
+        every = windows.of_document(document)
+        starts = windows.places(every)[1]
+        scores = list(score(windows, [every[i] for i in np.flatnonzero(starts < limit)]))
 
         def joined(values, scores=scores) -> list:
             parts = [values(part) for part in scores]

@@ -60,6 +60,7 @@ def score_windows(
     device: str = "cpu",
     constant: float | None = None,
     mid: Literal["use", "stale", "zero"] = "use",
+    streams: Windows | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[WindowScore]:
     """Score windows in the order of `indices`, in float32.
@@ -68,12 +69,13 @@ def score_windows(
         stream_seed: of the random streams (Windows.evaluation_key).
         constant: replaces every random number (0.5 makes sampling a threshold).
         mid: as in UNet.forward.
+        streams: other windows of as many bytes each, whose random streams are used.
         check: called before each batch; raises to stop (a signal has come).
     """
     for first in range(0, len(indices), batch_size):
         check()
         chunk = indices[first : first + batch_size]
-        keys = [windows.evaluation_key(index, stream_seed) for index in chunk]
+        keys = [(streams or windows).evaluation_key(index, stream_seed) for index in chunk]
         batch = windows.batch(chunk, keys, device=device, constant=constant)
         # not inference_mode: masks that the model keeps from here must work in training, later
         with torch.no_grad():

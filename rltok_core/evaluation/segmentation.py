@@ -152,3 +152,9 @@ class TokenLengths:
     def mean(self) -> float:
         """Bytes per token. Raises ZeroDivisionError if nothing was added."""
         return sum(k * v for k, v in self.counts.items()) / sum(self.counts.values())
+
+    @property
+    def entropy(self) -> float:
+        """Bits: of the distribution of lengths."""
+        share = np.array(list(self.counts.values())) / self.counts.total()
+        return float(-(share * np.log2(share)).sum()) + 0.0

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rltok_core.config.schema import ModelConfig, Rate
+from rltok_core.config.schema import EstimatorEntry, ModelConfig, Rate
 from rltok_core.config.sources import PlantedSource
 from rltok_core.config.strict import Strict
 
@@ -23,12 +23,14 @@ class GradlabConfig(Strict):
     """See configs/gradlab.yaml for what each means."""
 
     estimators: list[str]
+    beside: list[EstimatorEntry]
     plugins: list[str]
     model: ModelConfig
     positions: int = Field(ge=4, le=14)
     batches: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
     target_rate: Rate
     gammas: list[Annotated[float, Field(ge=0, le=1)]] = Field(min_length=1)
+    samples: list[Annotated[int, Field(ge=2)]] = Field(min_length=1)
     switches: list[str]
     neutral: dict[str, float]
     noise_samples: int = Field(ge=2)

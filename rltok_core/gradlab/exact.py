@@ -46,6 +46,10 @@ class FixedStream(RandomStream):
     def uniform(self, length: int, channel: str = "boundary") -> torch.Tensor:
         return self.u_BS
 
+    def repeated(self, samples: int, antithetic: bool) -> "FixedStream":
+        """Every draw has numbers of its own already."""
+        return self
+
 
 def all_sequences(length: int) -> torch.Tensor:
     """bool (2^(length - 2), length): every boundary sequence with both ends forced."""
@@ -73,7 +77,9 @@ class Watched(nn.Module):
     def __init__(self, inner: Estimator, cut: bool = False, impose: tuple | None = None):
         super().__init__()
         self.inner, self.cut, self.impose = inner, cut, impose
-        self.learned = False  # the open phase of a curriculum has no place here
+        # a curriculum has no place here: no open phase, and no rate is above its own
+        self.learned, self.target_rate = False, 1.0
+        self.antithetic = inner.antithetic
         self.proposal: Proposal | None = None
 
     def propose(self, x_BSD, batch, target_rate):
@@ -96,6 +102,7 @@ def without_gradient(proposal: Proposal) -> Proposal:
         proposal,
         prob_BS=proposal.prob_BS.detach(),
         logit_BS=None if proposal.logit_BS is None else proposal.logit_BS.detach(),
+        drawn_BS=None if proposal.drawn_BS is None else proposal.drawn_BS.detach(),
         extra={name: value.detach() for name, value in proposal.extra.items()},
     )
 
@@ -117,16 +124,34 @@ def log_probability(proposal: Proposal) -> torch.Tensor:
     return torch.where(proposal.free_BS, chosen_BS, 1.0).log().sum(1)
 
 
-def _forward(model: UNet, batch: Batch, rate: float, **how) -> tuple[Outcome, Proposal]:
+def draw_probabilities(proposal: Proposal) -> Proposal:
+    """The proposal with the probabilities that its boundaries were drawn with as its own."""
+    drawn_BS = proposal.drawn_BS
+    if drawn_BS is None:
+        return proposal
+    prob_BS = torch.where(proposal.free_BS, drawn_BS, proposal.prob_BS)
+    return replace(proposal, prob_BS=prob_BS, drawn_BS=None)
+
+
+def _forward(
+    model: UNet, batch: Batch, rate: float, samples: int = 1, **how
+) -> tuple[Outcome, Proposal]:
     with watched(model, **how) as seen:
-        prediction = model(batch, rate)
+        prediction = model(batch, rate, samples=samples)
+        batch = prediction.batch
         logp_BS, early_BS = target_logp(prediction, batch)
     return Outcome(batch, prediction.proposal, logp_BS, early_BS, rate), seen.proposal
 
 
-def outcome_of(model: UNet, batch: Batch, rate: float, a_BS: torch.Tensor) -> Outcome:
-    """The U-Net on a batch made by batch_of. Raises NotEnumerable if it draws other boundaries."""
-    outcome, proposal = _forward(model, batch, rate)
+def outcome_of(
+    model: UNet, batch: Batch, rate: float, a_BS: torch.Tensor, samples: int = 1
+) -> Outcome:
+    """The U-Net on a batch made by batch_of, with `samples` draws whose numbers its stream has.
+
+    Raises:
+        NotEnumerable: it draws other boundaries than a_BS.
+    """
+    outcome, proposal = _forward(model, batch, rate, samples)
     _require(proposal.boundary_BS, a_BS)
     return outcome
 
@@ -259,9 +284,9 @@ class Sequences:
 
     Attributes:
         outcome: of the M sequences as a batch, without gradient.
-        pi_M: their probabilities.
+        pi_M: the probabilities that they are drawn with.
         loss_MP: gradient of the loss that the estimator makes of each sequence as a batch of one
-            row: nats a position, and its own terms.
+            row: nats a position, and its own terms, if it has any for one draw alone.
         path_MP: its part that comes through the network alone, without the estimator's terms.
         logit_MSP: the logits' gradients, where asked for.
     """
@@ -279,6 +304,7 @@ def per_sequence_gradients(
     rate: float,
     u_MS: torch.Tensor | None = None,
     logits: bool = False,
+    progress: float = 1.0,
 ) -> Sequences:
     """Gradients of all sequences of a row on every parameter, in the order of parameters().
 
@@ -287,11 +313,13 @@ def per_sequence_gradients(
     holds is the caller's to check (moments.is_separate).
     """
     a_MS = all_sequences(len(ids_S))
-    batch, rows = batch_of(ids_S, a_MS, u_MS), len(a_MS)
+    batch, rows = batch_of(ids_S, a_MS, u_MS).at(progress), len(a_MS)
     with own_weights(model, rows) as copies:
         outcome = outcome_of(model, batch, rate, a_MS)
-        terms = model.estimator.losses(outcome).values()
-        own = sum((t.weight * t.value for t in terms), torch.zeros((), dtype=torch.float64))
+        own = torch.zeros((), dtype=torch.float64)
+        if model.estimator.samples == 1:  # else there is no loss of one draw alone
+            terms = model.estimator.losses(outcome).values()
+            own = sum((t.weight * t.value for t in terms), own)
         path = -outcome.logp_BS.sum() / len(ids_S)
 
         def gradient_of(value):
@@ -315,7 +343,7 @@ def per_sequence_gradients(
     )
     return Sequences(
         outcome,
-        log_probability(outcome.proposal).exp(),
+        log_probability(draw_probabilities(outcome.proposal)).exp(),
         loss_MP,
         path_MP,
         logit_MSP,

@@ -50,7 +50,14 @@ def _of(rows: list[dict], name: str) -> list[dict]:
 
 
 def _paths(ax: Axes, rows: list[dict], style: MethodStyle, named: bool) -> None:
-    """Two lines over gamma: all baselines (filled), none (hollow); `named`: gamma at their ends."""
+    """Two lines over gamma: all baselines (filled), none (hollow); `named`: gamma at their ends.
+
+    A dotted one over the number of draws at gamma 1, where it was swept.
+    """
+    counts = sorted({r["samples"] for r in rows})
+    if len(counts) > 1:
+        _draws(ax, [r for k in counts for r in rows if (r["samples"], r["gamma"]) == (k, 1)], style)
+    rows = [r for r in rows if r["samples"] == counts[0]]
     fullest = max((r["settings"] for r in rows), key=lambda text: text.count("+"))
     for settings, face in {PLAIN: "white", fullest: style.color}.items():
         path = sorted((r for r in rows if r["settings"] == settings), key=lambda r: -r["gamma"])
@@ -61,6 +68,16 @@ def _paths(ax: Axes, rows: list[dict], style: MethodStyle, named: bool) -> None:
                 rf"$\gamma$={r['gamma']:g}", (r["bias"], r["rel_variance"]), xytext=(4, 3),
                 textcoords="offset points", fontsize=6, color=style.color,
             )  # fmt: skip
+
+
+def _draws(ax: Axes, path: list[dict], style: MethodStyle) -> None:
+    look = style.line() | {"linestyle": ":"}
+    ax.plot([r["bias"] for r in path], [r["rel_variance"] for r in path], **look)
+    for r in path:
+        ax.annotate(
+            f"K={r['samples']}", (r["bias"], r["rel_variance"]), xytext=(5, -3),
+            textcoords="offset points", fontsize=6, color=style.color,
+        )  # fmt: skip
 
 
 def _point(ax: Axes, row: dict, style: MethodStyle, floor: float) -> None:

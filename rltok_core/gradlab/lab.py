@@ -22,6 +22,7 @@ Shapes: M sequences of a row, B rows, S positions, K rewards of a row, P paramet
 """
 
 import itertools
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from rltok_core.boundaries.contract import Estimator, Proposal
 from rltok_core.boundaries.registry import build_estimator, estimator_class
 from rltok_core.config.experiment import load_estimator
 from rltok_core.config.schema import EstimatorConfig, EstimatorEntry, TrainingConfig
@@ -36,7 +38,7 @@ from rltok_core.data.batch import Batch
 from rltok_core.data.planted import Language
 from rltok_core.data.stream import RandomStream, stream_key
 from rltok_core.data.vocabulary import BOS, N_SPECIAL
-from rltok_core.gradlab import moments
+from rltok_core.gradlab import draws, moments
 from rltok_core.gradlab.config import GradlabConfig
 from rltok_core.gradlab.exact import (
     NotEnumerable,
@@ -60,6 +62,7 @@ COLUMNS = [
 ENUMERATED = "enumerated"
 ALGEBRA = "enumerated, rows by algebra"
 JOINT = "enumerated jointly"
+OFF_POLICY = ", boundaries drawn at the target rate"
 OWN = "own loss, boundaries held"
 TWIN = "stochastic twin, enumerated"
 
@@ -95,19 +98,28 @@ class Subject:
         return callable(reward) and "gamma" in self.given.params
 
     @property
-    def samples(self) -> int:
-        return int(self.given.params.get("samples", 1))
+    def swept(self) -> dict:
+        """The values of each of its parameters that the laboratory sweeps."""
+        lab = self.lab
+        values = {"gamma": lab.gammas, "samples": lab.samples}
+        values |= dict.fromkeys(lab.switches, (True, False))
+        return {name: each for name, each in values.items() if name in self.given.params}
 
 
 def subjects(lab: GradlabConfig, configs: Path) -> tuple[list[Subject], dict[str, str]]:
     """The estimators that learn anything, reward-linear ones first; the others with a reason."""
     folders = [configs / "estimators", *map(Path, lab.plugins)]
     names = lab.estimators or sorted({p.stem for f in folders for p in f.glob("*.yaml")})
-    found, left_out = [], {}
-    for name in names:
-        given = load_estimator(EstimatorEntry(name=name), configs, lab.plugins)
+    found, left_out, seen = [], {}, {}
+    for entry in [*(EstimatorEntry(name=name) for name in names), *lab.beside]:
+        given = load_estimator(entry, configs, lab.plugins)
+        name = given.label
         subject = Subject(name, given, lab)
-        if estimator_class(given).hint is not None:
+        fixed = {k: v for k, v in given.params.items() if k not in subject.swept}
+        twin = seen.setdefault((given.cls, json.dumps(fixed, sort_keys=True)), name)
+        if twin != name:
+            left_out[name] = f"{twin} at another setting of what is swept"
+        elif estimator_class(given).hint is not None:
             left_out[name] = "its boundaries are given, nothing is learned"
         elif not any(True for _ in subject.model(given).estimator.parameters()):
             left_out[name] = "a rule without parameters: there is nothing to estimate"
@@ -206,6 +218,9 @@ class Bench:
         except NotEnumerable:
             self._deterministic()
             return self.rows
+        if self.model.estimator.samples > 1:
+            self._several_draws()
+            return self.rows
         draws = self._draws(self.model, self.ids_BS[0])
         if not moments.is_separate(self.model, self.ids_BS[0], self.rate, draws[0]):
             self._joint(self.model, "")
@@ -219,13 +234,11 @@ class Bench:
         return self.rows
 
     def _cases(self) -> list[dict]:
-        """Every setting of gamma and of the switches that the estimator has, batch_relative off."""
-        params = self.subject.given.params
-        sweeps = {"gamma": self.lab.gammas} | {
-            name: (True, False) for name in self.lab.switches if name != "batch_relative"
-        }
-        names = [name for name in sweeps if name in params]
-        values = itertools.product(*(sweeps[name] for name in names))
+        """Every setting of gamma and the switches that it has, but for batch_relative: that is off,
+        and on by algebra; draws likewise."""
+        swept = self.subject.swept
+        names = [name for name in swept if name not in ("batch_relative", "samples")]
+        values = itertools.product(*(swept[name] for name in names))
         return [dict(zip(names, each, strict=True)) for each in values]
 
     @staticmethod
@@ -238,15 +251,16 @@ class Bench:
         defaults = {
             "estimator": self.subject.name,
             "gamma": self.subject.given.params.get("gamma"),
-            "samples": self.subject.samples,
+            "samples": self.model.estimator.samples,
             "params": self.params,
             "scope": scope,
             "positions": self.lab.positions,
             "settings": "",
-            "forward_passes": self.subject.samples,
             "exact": exact,
         }
-        self.rows.append(defaults | columns | compare(found, exact_P))
+        row = defaults | columns
+        row["forward_passes"] = row["samples"]  # of all but the byte layers below the token level
+        self.rows.append(row | compare(found, exact_P))
 
     def _rewarded(self) -> None:
         """Sweep gamma, switches and batch sizes from one set of gradients a row."""
@@ -255,14 +269,15 @@ class Bench:
         configs = [self.subject.config(batch_relative=False, **case) for case in cases]
         variants = [self.subject.model(config, self.weights).estimator for config in configs]
         tables: dict[tuple[int, str], list[moments.Rewarded]] = {}
+        progress, phase = 1.0, ""
+        if self._proposal(progress=0.0).drawn_BS is not None:
+            progress, phase = 0.0, OFF_POLICY
         for ids_S in self.ids_BS:
-            found = per_sequence_gradients(self.model, ids_S, self.rate, logits=True)
+            found = per_sequence_gradients(
+                self.model, ids_S, self.rate, logits=True, progress=progress
+            )
             for place, estimator in enumerate(variants):
-                map_MSK = moments.reward_map(estimator, found.outcome)
-                reward_MK = estimator.reward(found.outcome)[:, :-1]
-                for scope, columns in self.scopes.items():
-                    T_MKP = moments.unit_gradients(found, map_MSK, columns)
-                    row = moments.rewarded_row(found, T_MKP, reward_MK, columns)
+                for scope, row in self._rewarded_row(estimator, found).items():
                     tables.setdefault((place, scope), []).append(row)
         for (place, scope), rows in tables.items():
             for batch, baseline in itertools.product(self.lab.batches, baselines):
@@ -270,11 +285,68 @@ class Bench:
                     moments.centred(rows[:batch], baseline),
                     self.exact_BP[:batch].mean(0)[self.scopes[scope]],
                     scope,
-                    ALGEBRA if baseline else ENUMERATED,
+                    (ALGEBRA if baseline else ENUMERATED) + phase,
                     gamma=cases[place]["gamma"],
                     batch=batch,
                     settings=self._words(cases[place], baseline),
                 )
+
+    def _proposal(self, progress: float) -> Proposal:
+        ids_S = self.ids_BS[0]
+        batch = batch_of(ids_S, all_sequences(len(ids_S))).at(progress)
+        with torch.no_grad():
+            return self.model(batch, self.rate).proposal
+
+    def _rewarded_row(self, estimator: Estimator, found: Sequences) -> dict[str, moments.Rewarded]:
+        """By scope, of one row."""
+        map_MSK = moments.reward_map(estimator, found.outcome)
+        reward_MK = estimator.reward(found.outcome)[:, :-1]
+        rows = {}
+        for scope, columns in self.scopes.items():
+            T_MKP = moments.unit_gradients(found, map_MSK, columns)
+            rows[scope] = moments.rewarded_row(found, T_MKP, reward_MK, columns)
+        return rows
+
+    def _several_draws(self) -> None:
+        """By enumerating pairs, by the algebra of leave-one-out, or else jointly on a short row."""
+        estimator = self.model.estimator
+        pairs = estimator.antithetic and estimator.samples == 2
+        if not pairs and (estimator.antithetic or not self.subject.rewarded):
+            self._joint_draws()
+            return
+        counts = self.lab.samples if "samples" in self.subject.swept else [estimator.samples]
+        tables: dict[tuple[int, int, str], list[Moments]] = {}
+        cases = self._cases()
+        for ids_S in self.ids_BS:
+            found = per_sequence_gradients(self.model, ids_S, self.rate, logits=True)
+            for (place, case), count in itertools.product(enumerate(cases), counts):
+                model = self.subject.model(self.subject.config(**case, samples=count), self.weights)
+                if pairs:
+                    rows = draws.paired(model, found, self.rate, self.scopes)
+                else:
+                    made = self._rewarded_row(model.estimator, found)
+                    rows = {scope: draws.leave_one_out(row, count) for scope, row in made.items()}
+                for scope, row in rows.items():
+                    tables.setdefault((place, count, scope), []).append(row)
+        for (place, count, scope), rows in tables.items():
+            for batch in self.lab.batches:
+                self._add(
+                    moments.independent(rows[:batch]),
+                    self.exact_BP[:batch].mean(0)[self.scopes[scope]],
+                    scope,
+                    ENUMERATED,
+                    gamma=cases[place].get("gamma"),
+                    batch=batch,
+                    samples=count,
+                    settings=self._words(cases[place]),
+                )
+
+    def _joint_draws(self) -> None:
+        ids_S = self.ids_BS[0, : self.lab.joint_positions]
+        exact_P = exact_gradient(self.model, ids_S[None], self.rate)[0]
+        for scope, columns in self.scopes.items():
+            found = draws.joint_draws(self.model, ids_S, self.rate, columns)
+            self._add(found, exact_P[columns], scope, JOINT, batch=1, positions=len(ids_S))
 
     def _draws(self, model: UNet, ids_S: torch.Tensor) -> list[Sequences]:
         """One Sequences, or several if the gradient depends on more noise than the boundaries."""

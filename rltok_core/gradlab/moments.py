@@ -26,7 +26,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from rltok_core.boundaries.contract import Estimator, Outcome
+from rltok_core.boundaries.contract import Estimator, Outcome, Proposal
+from rltok_core.data.batch import Batch
 from rltok_core.gradlab.exact import (
     Sequences,
     all_sequences,
@@ -58,10 +59,11 @@ class Moments:
 def alone(model: UNet, ids_S: torch.Tensor, rate: float, a_1S: torch.Tensor, u_1S=None):
     """(P): the gradient of one sequence as a batch of one row, by plain autograd."""
     outcome = outcome_of(model, batch_of(ids_S, a_1S, u_1S), rate, a_1S)
-    return _plain_gradient(model, outcome)
+    return plain_gradient(model, outcome)
 
 
-def _plain_gradient(model: UNet, outcome: Outcome) -> torch.Tensor:
+def plain_gradient(model: UNet, outcome: Outcome) -> torch.Tensor:
+    """(P): of nats a position and the estimator's own terms; means over draws."""
     parameters = list(model.parameters())
     loss = -outcome.logp_BS.sum() / outcome.logp_BS.numel()
     loss = loss + sum(t.weight * t.value for t in model.estimator.losses(outcome).values())
@@ -114,6 +116,12 @@ def separate(rows: list[Separate]) -> Moments:
     return Moments(mean_P, variance / count**2, error)
 
 
+def independent(rows: list[Moments]) -> Moments:
+    """The batch of rows that know nothing of each other."""
+    mean_P = torch.stack([row.mean_P for row in rows]).mean(0)
+    return Moments(mean_P, sum(row.variance for row in rows) / len(rows) ** 2)
+
+
 @contextlib.contextmanager
 def rewarded(estimator: Estimator, reward_BS: torch.Tensor) -> Iterator[None]:
     """The estimator with these rewards in the place of its own."""
@@ -132,23 +140,56 @@ def logit_weights(estimator: Estimator, outcome: Outcome) -> torch.Tensor:
     return torch.autograd.grad(sum(t.weight * t.value for t in terms), logit_MS)[0] * len(logit_MS)
 
 
+def gathered(outcome: Outcome, places_KN: list[torch.Tensor]) -> Outcome:
+    """The outcome of K draws: sequence places_KN[k][n] as draw k of the n-th of N tuples."""
+    place = torch.cat(places_KN)
+    proposal, batch = outcome.proposal, outcome.batch
+
+    def rows(value):
+        return None if value is None else value[place]
+
+    return replace(
+        outcome,
+        batch=Batch(
+            batch.ids_BS[place], batch.length_B[place], batch.stream, samples=len(places_KN)
+        ),
+        proposal=Proposal(
+            *(rows(getattr(proposal, name)) for name in ("boundary_BS", "prob_BS", "free_BS")),
+            logit_BS=rows(proposal.logit_BS),
+            drawn_BS=rows(proposal.drawn_BS),
+            extra={name: rows(value) for name, value in proposal.extra.items()},
+        ),
+        logp_BS=outcome.logp_BS[place],
+        logp_early_BS=outcome.logp_early_BS[place],
+    )
+
+
 def reward_map(estimator: Estimator, outcome: Outcome) -> torch.Tensor:
     """(M, S, K): logit_weights per unit of each reward, from the estimator's own losses.
+
+    An estimator of several draws is asked for tuples of the sequences; its weights must be those
+    of each draw's reward less the mean of the others'.
 
     Raises:
         ValueError: the losses aren't this map of the estimator's own reward.
     """
+    samples, rows = estimator.samples, len(outcome.logp_BS)
     count = outcome.logp_BS.shape[1] - 1
-    unit = torch.zeros_like(outcome.logp_BS)
+    place_DM = [(torch.arange(rows) + 7 * draw) % rows for draw in range(samples)]
+    drawn = gathered(outcome, place_DM) if samples > 1 else outcome
+    unit = torch.zeros_like(drawn.logp_BS)
     columns = []
     for k in range(count):
-        unit.zero_()[:, k] = 1.0
+        unit.zero_()[:rows, k] = 1.0
         with rewarded(estimator, unit.clone()):
-            columns.append(logit_weights(estimator, outcome))
+            columns.append(logit_weights(estimator, drawn)[:rows])
     map_MSK = torch.stack(columns, -1)
-    reward_MK = estimator.reward(outcome)[:, :count]
-    gap = logit_weights(estimator, outcome) - (map_MSK @ reward_MK[..., None])[..., 0]
-    if gap.abs().max() > TOLERANCE:
+    reward_DMK = estimator.reward(drawn)[:, :count].view(samples, rows, count)
+    if samples > 1:
+        reward_DMK = reward_DMK - (reward_DMK.sum(0) - reward_DMK) / (samples - 1)
+    map_RSK = torch.cat([map_MSK[place_M] for place_M in place_DM])
+    ours_RS = (map_RSK @ reward_DMK.flatten(0, 1)[..., None])[..., 0]
+    if (logit_weights(estimator, drawn) - ours_RS).abs().max() > TOLERANCE:
         raise ValueError(f"{type(estimator).__name__}: its loss isn't linear in its reward")
     return map_MSK
 
@@ -211,12 +252,19 @@ def centred(rows: list[Rewarded], batch_relative: bool) -> Moments:
     """Moments of the batch of these rows, with or without the batch baseline.
 
     g B = sum_b y_b - beta sum_{b != b'} T_b R_b', with y_b = n_b + (1 - beta) T_b R_b and
-    beta = 1/B. Of the products of two terms those survive, by E T = 0, in which every T meets
-    something else of its own row.
+    beta = 1/B.
+    """
+    beta = 1 / len(rows) if batch_relative else 0.0
+    return products(rows, 1 - beta, beta)
+
+
+def products(rows: list[Rewarded], alpha: float, beta: float) -> Moments:
+    """Moments of 1/B [sum_b (n_b + alpha T_b R_b) - beta sum_{b != b'} T_b R_b'].
+
+    Of the products of two terms those survive, by E T = 0, in which every T meets something else
+    of its own row.
     """
     count = len(rows)
-    beta = 1 / count if batch_relative else 0.0
-    alpha = 1 - beta
     mean_BP = torch.stack([row.n_P + alpha * row.TR_P for row in rows])
     variance = torch.zeros((), dtype=torch.float64)
     total_K = sum(row.R_K for row in rows)
@@ -245,7 +293,7 @@ def joint(model: UNet, ids_BS: torch.Tensor, rate: float, columns: torch.Tensor)
         a_BS = a_MS[list(places)]
         outcome = outcome_of(model, batch_of(ids_BS, a_BS), rate, a_BS)
         pi = log_probability(outcome.proposal).sum().exp().item()
-        g_P = _plain_gradient(model, outcome)[columns]
+        g_P = plain_gradient(model, outcome)[columns]
         mean_P, square, total = mean_P + pi * g_P, square + pi * g_P.square().sum(), total + pi
     assert abs(total - 1) < TOLERANCE
     return Moments(mean_P, float(square - mean_P.square().sum()))

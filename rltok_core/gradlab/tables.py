@@ -40,15 +40,17 @@ def largest_batch(rows: list[dict]) -> list[dict]:
 def markdown(rows: list[dict], left_out: dict[str, str], words: str) -> str:
     """The policy's rows at the largest batch, then the batch baseline's share by batch size."""
     lines = ["# The gradient laboratory", "", words, ""]
-    head = ["estimator", "switched on", "gamma", "bias", "cosine", "variance", "noise / signal"]
+    head = ["estimator", "draws", "switched on", "gamma"]
+    head += ["bias", "cosine", "variance", "noise / signal", "how"]
     for params in dict.fromkeys(row["params"] for row in rows):
         lines += [f"## Policy's parameters, {params}", ""]
         lines += _table(
-            [*head, "how"],
+            head,
             [
                 [
-                    r["estimator"], r["settings"], _plain(r["gamma"]), _short(r["bias"]),
-                    _short(r["cosine"]), _short(r["rel_variance"]), _short(r["noise_to_signal"]),
+                    r["estimator"], str(r["samples"]), r["settings"], _plain(r["gamma"]),
+                    _short(r["bias"]), _short(r["cosine"]), _short(r["rel_variance"]),
+                    _short(r["noise_to_signal"]),
                     f"{r['exact']}, {r['batch']} rows",
                 ]
                 for r in largest_batch(rows)
@@ -112,6 +114,8 @@ def answer(rows: list[dict]) -> str:
                     f"{listed('rel_variance')}, bias {listed('bias')}, cosine "
                     f"{listed('cosine')}, noise to signal {listed('noise_to_signal')}."
                 )
+            if len(counts := {r["samples"] for r in shown if r["estimator"] == name}) > 1:
+                part.append(_by_draws(shown, name, params, sorted(counts)))
             full = _find(shown, estimator=name, params=params, settings=PAPER, gamma=0.99)
             bare = _find(shown, estimator=name, params=params, settings=PLAIN, gamma=0.99)
             if full and bare:
@@ -130,6 +134,20 @@ def answer(rows: list[dict]) -> str:
     return " ".join(parts)
 
 
+def _by_draws(shown: list[dict], name: str, params: str, counts: list[int]) -> str:
+    """What more draws a row buy, at gamma 1."""
+    found = [_find(shown, estimator=name, params=params, gamma=1, samples=k) for k in counts]
+    kept = [r for r in found if r]
+
+    def listed(key):
+        return " / ".join(_short(r[key]) for r in kept)
+
+    return (
+        f"{name} with {listed('samples')} draws a row at gamma 1: variance "
+        f"{listed('rel_variance')}, bias {listed('bias')}."
+    )
+
+
 def caption(rows: list[dict], words: str) -> str:
     """What figure.png shows, and the answer."""
     one = largest_batch(rows)[0]
@@ -142,7 +160,9 @@ def caption(rows: list[dict], words: str) -> str:
         "the mean gradient from the exact gradient of the expected loss, as a share of the "
         "latter's length (0: unbiased; a gradient of nothing is at 1). Up: variance, as a multiple "
         "of the exact gradient's squared length. A line is one estimator as its discount gamma "
-        "goes from 1 to 0. The batch baseline holds the row's own reward, which costs 1 / B of "
+        "goes from 1 to 0; a dotted one goes from two to more draws K of the boundaries, each "
+        "of them a forward pass. off_policy is shown while its boundaries are random. The batch "
+        "baseline holds the row's own reward, which costs 1 / B of "
         f"the gradient's length (B = {one['batch']} here, 128 in the paper). Estimators without "
         "randomness lie on the lower edge; H-Net is measured against its stochastic twin, whose "
         "boundaries are drawn with H-Net's own p.\n\n" + words + "\n"

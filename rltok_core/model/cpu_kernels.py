@@ -22,8 +22,6 @@ from numba.extending import intrinsic
 
 # a sum may be reordered, which vectorises it; nothing is assumed to be finite
 FAST = {"reassoc", "contract", "nsz", "arcp"}
-# the attention kernels skip the softmax's maximum: exp(+-80) and its sums fit a float32
-LARGEST_SOFTCAP = 80.0
 
 compiled = numba.njit(cache=True, fastmath=FAST, error_model="numpy", nogil=True)
 

@@ -1,11 +1,4 @@
-"""Training FLOPs of a step, by the paper's convention and counted.
-
-Paper (paper.md 2): 6 x (byte layers, heads, policy) x B x S + 6 x (mid layers) x B x longest token
-sequence. All rows of the heads count; embedding and attention scores don't; padding does.
-
-Counted: what the mathematics needs. 6 flops a weight (forward 2, backward 4) and valid position or
-real token, the heads' 256 byte rows only, and attention 12 D a pair of query and key (q.k and
-weight.v, 2 D each forward, twice that backward). A kernel may do more: masked scores.
+"""Training FLOPs of a step on a batch, by the paper's convention and counted (model/costs.py).
 
 Shapes: B rows, S positions, T tokens.
 """
@@ -15,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from rltok_core.data.batch import Batch
-from rltok_core.data.vocabulary import N_BYTES
+from rltok_core.model import costs
 from rltok_core.model.unet import Prediction, UNet
 
 
@@ -26,42 +19,48 @@ class Flops(NamedTuple):
     counted: int
 
 
-def paper_flops(model: UNet, rows: int, positions: int, longest: int) -> int:
-    """The paper's convention for `rows` rows padded to `positions`, at most `longest` tokens."""
+def _weights(model: UNet) -> costs.Weights:
     counts = model.parameter_counts()
-    heads = model.head.weight.numel() + model.early_head.weight.numel()
-    bytewise = counts["byte_layers"] + heads + counts["policy"]
-    return 6 * rows * (bytewise * positions + counts["mid_layers"] * longest)
+    return costs.Weights(*(counts[name] for name in costs.Weights._fields))
+
+
+def paper_flops(model: UNet, rows: int, positions: int, longest: int, samples: int = 1) -> int:
+    """The paper's convention for `rows` rows padded to `positions`, at most `longest` tokens, with
+    `samples` draws of the boundaries."""
+    shape = (rows, positions, longest, samples)
+    return costs.paper_flops(_weights(model), model.config, *shape).total
 
 
 def window_pairs(length_B: torch.Tensor, window: int) -> int:
-    """Pairs of a query and a key it sees: position i sees min(i + 1, window) of them."""
-    length_B = length_B.long()
-    full_B = (length_B - window).clamp(min=0)  # positions that see a whole window but the ramp's
-    ramp_B = length_B - full_B
-    return int((ramp_B * (ramp_B + 1) // 2 + full_B * window).sum())
+    """Pairs of a query and a key it sees, summed over rows."""
+    return sum(costs.window_pairs(length, window) for length in length_B.tolist())
 
 
-def counted_flops(model: UNet, length_B: torch.Tensor, tokens_B: torch.Tensor) -> int:
-    """What rows of length_B positions with tokens_B tokens need."""
-    config, counts = model.config, model.parameter_counts()
-    positions, tokens = int(length_B.sum()), int(tokens_B.sum())
-    bytewise = counts["byte_layers"] + counts["policy"] + 2 * N_BYTES * config.d_model
-    byte_pairs = window_pairs(length_B, config.window) * (config.n_down + config.n_up)
-    token_pairs = int((tokens_B * (tokens_B + 1) // 2).sum()) * config.n_mid
-    return 6 * (bytewise * positions + counts["mid_layers"] * tokens) + 12 * config.d_model * (
-        byte_pairs + token_pairs
-    )
+def counted_flops(
+    model: UNet, length_B: torch.Tensor, tokens_B: torch.Tensor, samples: int = 1
+) -> int:
+    """What rows of length_B positions with tokens_B tokens need; `samples` draws of the boundaries
+    are as many blocks of the same rows."""
+    return costs.counted_flops(
+        _weights(model),
+        model.config,
+        positions=int(length_B.sum()) // samples,
+        byte_pairs=window_pairs(length_B, model.config.window) // samples,
+        tokens=int(tokens_B.sum()),
+        token_pairs=int((tokens_B * (tokens_B + 1) // 2).sum()),
+        samples=samples,
+    ).total
 
 
 def step_flops(model: UNet, batch: Batch, prediction: Prediction) -> Flops:
-    """Both counts for one training step on `batch`."""
+    """Both counts for one training step on `batch`, the rows of all draws (prediction.batch)."""
+    samples = batch.samples
     if prediction.tokens is None:
         tokens_B = torch.zeros_like(batch.length_B)
     else:
         tokens_B = prediction.tokens.valid_BT.sum(1)
     rows, positions = batch.ids_BS.shape
     return Flops(
-        paper_flops(model, rows, positions, int(tokens_B.max())),
-        counted_flops(model, batch.length_B, tokens_B),
+        paper_flops(model, rows // samples, positions, int(tokens_B.max()), samples),
+        counted_flops(model, batch.length_B, tokens_B, samples),
     )

@@ -12,11 +12,6 @@ from torch.autograd.function import once_differentiable
 from rltok_core.model import cpu_kernels
 
 
-def compiled_path(*tensors: torch.Tensor) -> bool:
-    """Whether the compiled loops can take these: float32 on the CPU, all of them."""
-    return all(x.device.type == "cpu" and x.dtype == torch.float32 for x in tensors)
-
-
 def _array(x: torch.Tensor) -> np.ndarray:
     return x.detach().contiguous().numpy()
 

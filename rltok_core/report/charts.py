@@ -12,8 +12,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from rltok_core.report.curves import by_corpus, corpus_title, plain
-from rltok_core.report.reading import MARKS, marks
-from rltok_core.report.rows import BASELINE, Row, compare
+from rltok_core.report.edition import Edition, Picture, picture
+from rltok_core.report.reading import MARKS, mark_words, marks
+from rltok_core.report.rows import Row
 from rltok_core.report.statistics import Estimate, estimate
 from rltok_core.report.style import INK, SOFT, MethodStyle, legend_below, panels
 
@@ -134,13 +135,9 @@ _DOTS = (
 )
 
 
-def _mark_words(rows: list[Row]) -> str:
-    used = {mark for row in rows for mark in marks(row)}
-    return " ".join(f"{sign} {text}." for name, (sign, text) in MARKS.items() if name in used)
-
-
-def bpb_by_method(rows: list[Row], styles: dict[str, MethodStyle]):
+def bpb_by_method(edition: Edition) -> Picture:
     """Test BPB of each method with interval and seeds, one panel a corpus."""
+    rows, styles = edition.done, edition.styles
     groups = by_corpus(rows, lambda row: row.bpb is not None, "no run has a test BPB")
 
     def floor(group: list[Row]) -> tuple[float, str] | None:
@@ -150,15 +147,15 @@ def bpb_by_method(rows: list[Row], styles: dict[str, MethodStyle]):
     figure = _dot_chart(
         groups, styles, lambda row: row.by_seed("bpb"), "test BPB (bits per byte)", floor
     )
-    return figure, "BPB on the test split, lower is better." + _DOTS + _mark_words(rows)
+    return picture(figure, "BPB on the test split, lower is better." + _DOTS + mark_words(rows))
 
 
-def difference_to_uniform(rows: list[Row], styles: dict[str, MethodStyle]):
-    """Paired difference of each method to uniform, one panel a corpus."""
-    found = {id(row): compare(row, rows) for row in rows}
-    groups = by_corpus(
-        rows, lambda row: found[id(row)] is not None, f"no method shares a seed with {BASELINE}"
-    )
+def difference_to_baseline(edition: Edition) -> Picture:
+    """Paired difference of each method to the baseline, one panel a corpus."""
+    rows, baseline = edition.done, edition.baseline
+    found = {id(edition.rows[i]): comparison for i, comparison in edition.comparisons.items()}
+    missing = f"no method shares a seed with {baseline}"
+    groups = by_corpus(rows, lambda row: id(row) in found, missing)
 
     def differences(row: Row) -> dict[int, float]:
         base = found[id(row)].baseline.by_seed("bpb")
@@ -166,17 +163,18 @@ def difference_to_uniform(rows: list[Row], styles: dict[str, MethodStyle]):
 
     figure = _dot_chart(
         groups,
-        styles,
+        edition.styles,
         differences,
-        f"test BPB \u2212 that of {BASELINE}",
-        lambda group: (0.0, BASELINE),
+        f"test BPB \u2212 that of {baseline}",
+        lambda group: (0.0, baseline),
     )
-    words = f"Difference in test BPB to {BASELINE} with the same seed; left of the line is better."
-    return figure, words + _DOTS + _mark_words(rows)
+    words = f"Difference in test BPB to {baseline} with the same seed; left of the line is better."
+    return picture(figure, words + _DOTS + mark_words(rows))
 
 
-def gap_to_floor(rows: list[Row], styles: dict[str, MethodStyle]):
+def gap_to_floor(edition: Edition) -> Picture:
     """Planted language: BPB above its exact entropy, by method."""
+    rows, styles = edition.done, edition.styles
     groups = by_corpus(
         rows, lambda row: bool(row.values("gap_bpb")), "no corpus with a known floor was evaluated"
     )
@@ -188,7 +186,7 @@ def gap_to_floor(rows: list[Row], styles: dict[str, MethodStyle]):
         lambda group: (0.0, "floor"),
     )
     words = "Test BPB above the exact entropy rate of the planted language; 0 is perfect."
-    return figure, words + _DOTS + _mark_words(rows)
+    return picture(figure, words + _DOTS + mark_words(rows))
 
 
 def _lengths(row: Row) -> np.ndarray | None:
@@ -200,8 +198,9 @@ def _lengths(row: Row) -> np.ndarray | None:
     return counts / counts.sum() if counts.sum() else None
 
 
-def token_lengths(rows: list[Row], styles: dict[str, MethodStyle]):
+def token_lengths(edition: Edition) -> Picture:
     """Distribution of token lengths: a small histogram a method, one column a corpus."""
+    rows, styles = edition.done, edition.styles
     groups = by_corpus(
         [row for row in rows if row.has_tokens],
         lambda row: _lengths(row) is not None,
@@ -229,8 +228,9 @@ def token_lengths(rows: list[Row], styles: dict[str, MethodStyle]):
         ax.set_xticks(ticks, [*map(str, ticks[:-1]), f"{_LENGTHS}+"])
     line = Line2D([], [], color=INK, linewidth=0.9, label="mean bytes per token")
     legend_below(figure, [line], 1)
-    return figure, (
+    return picture(
+        figure,
         "Distribution of token lengths on the test split, all seeds together; each histogram is "
         f"scaled to its own highest bar, and the last bar holds all tokens of {_LENGTHS} bytes or "
-        "more. " + _mark_words(rows)
+        "more. " + mark_words(rows),
     )

@@ -1,78 +1,108 @@
-"""`rltok report --experiment E.yaml [--results DIR] [--out DIR]`: tables, figures, heat maps, page.
+"""`rltok report --experiment E.yaml [--from DIR] [--out DIR] [--only NAME ...]`, or `figures`.
 
-Works from whatever runs exist: what failed or is missing is listed with its reason.
+Tables, figures and the page, from whatever runs have left in the results folder: no model is
+opened, and what failed or is missing is listed with its reason. `--from results/laptop` alone finds
+the experiment that the folder's last workflow resolved.
 """
 
 import argparse
 from pathlib import Path
 
+from rltok_core.errors import UserError
 from rltok_core.report.collect import collect
-from rltok_core.report.figures import FIGURES, write_figures
-from rltok_core.report.heatmap_page import heatmap_html
-from rltok_core.report.heatmaps import sheets, write_pictures
+from rltok_core.report.edition import Edition
 from rltok_core.report.page import report_html
-from rltok_core.report.reading import MARKS, marks
-from rltok_core.report.rows import rows
-from rltok_core.report.style import RC, method_styles, plt
-from rltok_core.report.tables import write_tables
+from rltok_core.report.products import PRODUCTS, product
+from rltok_core.report.rows import BASELINE
+from rltok_core.report.writing import Written, write_contents, write_product
 
 
-def write_report(experiment: Path, results: Path | None, out: Path | None) -> list[Path]:
-    """Write the whole report; return the paths, report.html first.
-
-    Always written: main_table.csv/.md/.tex, paired_differences.csv, provenance.csv,
-    heatmaps.html, report.html. A figure that nobody recorded the numbers of is left out and the
-    page says so.
+def read_edition(experiment: Path, results: Path | None, baseline: str = BASELINE) -> Edition:
+    """Collect an experiment's runs.
 
     Raises:
-        UserError: no run at all, or runs whose data differ.
+        UserError: no run at all, runs whose data differ, or a named baseline that isn't planned.
     """
-    collection = collect(experiment, results)
-    all_rows = rows(collection)
-    out = Path(out or collection.experiment.figures)
-    tables, blocks, words = write_tables(collection, all_rows, out)
-    figures = write_figures(all_rows, method_styles([row.name for row in all_rows]), out)
-    found = sheets(all_rows)
-    with plt.rc_context(RC):
-        pictures = write_pictures(found, out)
-    # one document a corpus on the page, in full on heatmaps.html
-    first = {
-        (sheet.data, sheet.size): path
-        for sheet, path in reversed(list(zip(found, pictures, strict=True)))
-    }
-    shown = [path for path in pictures if path in first.values()]
-    used = {mark for row in all_rows for mark in marks(row)}
-    signs = " ".join(f"{sign} {text}." for name, (sign, text) in MARKS.items() if name in used)
-    title = collection.experiment.title or collection.experiment.name
-    (out / "heatmaps.html").write_text(heatmap_html(title, found, signs), encoding="utf-8")
-    page = report_html(collection, blocks, words, figures, shown, out)
-    (out / "report.html").write_text(page, encoding="utf-8")
-    _remove_old(out, {path.name for figure in figures for path in figure.paths}, pictures)
-    drawn = [path for figure in figures for path in figure.paths]
-    return [out / "report.html", *tables, *drawn, out / "heatmaps.html", *pictures]
+    edition = Edition(collect(experiment, results), baseline)
+    if baseline != BASELINE and baseline not in edition.collection.labels:
+        known = ", ".join(edition.collection.labels)
+        raise UserError(f"--baseline {baseline!r}: {experiment} has no such method; {known}")
+    return edition
 
 
-def _remove_old(out: Path, drawn: set[str], pictures: list[Path]) -> None:
-    """Remove what an earlier report drew and this one didn't: it belongs to other results."""
-    kinds = ("png", "svg", "pdf")
-    own = [out / f"{name}.{kind}" for name in FIGURES for kind in kinds]
-    for path in [*own, *out.glob("heatmap_*.png")]:
-        if path.name not in drawn and path not in pictures:
-            path.unlink(missing_ok=True)
+def write_report(edition: Edition, out: Path) -> tuple[list[Written], Path]:
+    """Every product and report.html; what an earlier report left here and this one didn't goes.
+
+    Raises:
+        UserError: runs of one corpus scored different numbers of bytes.
+    """
+    written = [write_product(name, edition, out) for name in PRODUCTS]
+    page = out / "report.html"
+    page.write_text(report_html(edition, written, out), encoding="utf-8")
+    write_contents(written, out)
+    return written, page
+
+
+def find_experiment(results: Path) -> tuple[Path, Path]:
+    """(experiment, results folder) of a folder that a workflow has filled.
+
+    `results/laptop` may also be the experiment "laptop" of the folder `results`.
+
+    Raises:
+        UserError: there is none, or there are several and none is named.
+    """
+    resolved = results / "configs" / "experiments"
+    beside = results.parent / "configs" / "experiments" / f"{results.name}.yaml"
+    if not (results / "runs").is_dir() and beside.is_file():
+        return beside, results.parent
+    found = sorted(resolved.glob("*.yaml"))
+    if len(found) != 1:
+        names = ", ".join(str(results / path.stem) for path in found)
+        which = f"one of: {names}" if found else "the experiment's YAML with --experiment"
+        raise UserError(f"--from {results}: which experiment? Give {which}")
+    return found[0], results
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="rltok report", description=__doc__)
+    parser.add_argument("--experiment", type=Path, help="the experiment's YAML")
+    parser.add_argument(
+        "--from", "--results", dest="results", type=Path, metavar="DIR",
+        help="results folder (default: the experiment's own)",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, help="where to write (default: the experiment's own)")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these tables or figures alone")
+    parser.add_argument("--list", action="store_true", help="name every table and figure")
+    parser.add_argument(
+        "--baseline", default=BASELINE, metavar="LABEL",
+        help="the method that differences are taken to (default: %(default)s)",
+    )  # fmt: skip
+    arguments = parser.parse_args(argv)
+    if not (arguments.list or arguments.experiment or arguments.results):
+        parser.error("give --experiment E.yaml, or --from with a results folder")
+    return arguments
 
 
 def main(argv: list[str]) -> int:
     """Entry point of the command."""
-    parser = argparse.ArgumentParser(prog="rltok report", description=__doc__)
-    parser.add_argument("--experiment", required=True, type=Path, help="the experiment's YAML")
-    parser.add_argument("--results", type=Path, help="results folder (default: the experiment's)")
-    parser.add_argument("--out", type=Path, help="where to write (default: the experiment's)")
-    args = parser.parse_args(argv)
-    paths = write_report(args.experiment, args.results, args.out)
-    print(f"table    {paths[1].with_suffix('.md')} (.csv, .tex)")
-    for path in paths:
-        if path.suffix == ".png":
-            print(f"figure   {path}")
-    print(f"heatmaps {paths[0].with_name('heatmaps.html')}")
-    print(f"report   {paths[0]}")
+    args = _arguments(argv)
+    if args.list:
+        for name, one in PRODUCTS.items():
+            print(f"{name:26s} {one.title}")
+        return 0
+    for name in args.only or []:
+        product(name)
+    experiment, results = args.experiment, args.results
+    if experiment is None:
+        experiment, results = find_experiment(results)
+    edition = read_edition(experiment, results, args.baseline)
+    out = Path(args.out or edition.collection.experiment.figures)
+    if args.only:
+        written, page = [write_product(name, edition, out) for name in args.only], None
+    else:
+        written, page = write_report(edition, out)
+    for one in written:
+        files = ", ".join(path.name for path in one.paths)
+        print(f"{one.name:26s} {files or f'nothing to show: {one.missing}'}")
+    print(f"{'report':26s} {page}" if page else f"{'in':26s} {out}")
     return 0

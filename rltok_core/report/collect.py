@@ -1,7 +1,8 @@
 """Find an experiment's runs and read what they left, without ever stumbling over a gap (K37).
 
     results/runs/<id>/          training.json, metrics.jsonl, failed.json
-    results/evaluations/<id>/   evaluation.json, documents.csv, heatmap.json
+    results/evaluations/<id>/   evaluation.json, documents.csv, heatmap.json, probes.json
+    results/downstream/<id>.json
 
 A run is "complete" (trained and evaluated), "failed" (failed.json), "damaged" (a file that can't
 be trusted) or "missing"; all but the complete ones carry a reason. Runs of one corpus whose data
@@ -36,6 +37,8 @@ class Result:
     reason: str = ""
     training: dict = field(default_factory=dict)
     evaluation: dict = field(default_factory=dict)
+    downstream: dict = field(default_factory=dict)
+    probes: dict = field(default_factory=dict)
     train_log: list[dict] = field(default_factory=list)
     validation_log: list[dict] = field(default_factory=list)
 
@@ -50,6 +53,11 @@ class Result:
     @property
     def complete(self) -> bool:
         return self.status == "complete"
+
+    @property
+    def measured(self) -> dict:
+        """evaluation.json, with the scores of downstream tasks under "downstream"."""
+        return self.evaluation | {"downstream": self.downstream.get("tasks", {})}
 
     @property
     def data_hash(self) -> str:
@@ -159,6 +167,8 @@ def _collect_run(run: RunConfig, results: Path) -> Result:
         for key, path in (
             ("training", folder / "training.json"),
             ("evaluation", evaluated / "evaluation.json"),
+            ("downstream", results / "downstream" / f"{run.id}.json"),
+            ("probes", evaluated / "probes.json"),
         ):
             if path.is_file():
                 found[key] = read_json(path)

@@ -11,26 +11,22 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from rltok_core.report.collect import seeds_mean
+from rltok_core.report.edition import Edition, NothingToShow, Picture, picture
 from rltok_core.report.rows import Row
 from rltok_core.report.style import INK, MethodStyle, legend_below, panels
-
-
-class NothingToDraw(Exception):
-    """No run recorded what the figure shows; the message says what is missing."""
-
 
 _CHANCE = {"color": INK, "linewidth": 0.8, "linestyle": (0, (2, 2)), "zorder": 1}
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # x, mean, low, high
 
 
 def by_corpus(rows: list[Row], has: callable, missing: str) -> dict[tuple[str, str], list[Row]]:
-    """Rows for which `has` holds, by (data, size). Raises NothingToDraw if there is none."""
+    """Rows for which `has` holds, by (data, size). Raises NothingToShow if there is none."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if has(row):
             groups.setdefault((row.data, row.size), []).append(row)
     if not groups:
-        raise NothingToDraw(missing)
+        raise NothingToShow(missing)
     return groups
 
 
@@ -81,11 +77,12 @@ def _draw(axes: Axes, curve: Curve, style: MethodStyle, **look) -> None:
     axes.plot(x, mean, markevery=list(range(len(x) - 1, -1, -step)), **style.line() | look)
 
 
-def flops_bpb(rows: list[Row], styles: dict[str, MethodStyle]):
+def flops_bpb(edition: Edition) -> Picture:
     """Training FLOPs against validation BPB, one line a method; a line of panels a corpus.
 
     Left: from the early fall on. Right: the last half, enlarged, with the names at the lines.
     """
+    rows, styles = edition.done, edition.styles
     groups = by_corpus(
         rows,
         lambda row: _by_step(row, "validation_log", "flops", "bpb") is not None,
@@ -106,11 +103,12 @@ def flops_bpb(rows: list[Row], styles: dict[str, MethodStyle]):
         ends = {name: (x[-1] / unit, mean[-1]) for name, (x, mean, *_) in curves.items()}
         _label_ends(late, ends, styles)
     legend_below(figure, handles([r for g in groups.values() for r in g], styles))
-    return figure, (
+    return picture(
+        figure,
         "Training FLOPs (the paper's convention) against BPB on the validation split, in bits per "
         "byte, lower is better. A line is the mean over seeds, its band runs from the lowest to "
         "the highest seed. The first fall, where all methods are alike, is cut; right: the last "
-        "half of training, enlarged."
+        "half of training, enlarged.",
     )
 
 
@@ -158,8 +156,9 @@ def _rolling(curve: Curve, width: int) -> Curve:
     return (x, *(np.convolve(line, kernel, "same") / count for line in lines))
 
 
-def whitespace_over_training(rows: list[Row], styles: dict[str, MethodStyle]):
+def whitespace_over_training(edition: Edition) -> Picture:
     """Share of whitespace with a boundary on or just after it, over training."""
+    rows, styles = edition.done, edition.styles
     groups = by_corpus(
         [row for row in rows if row.has_tokens and row.values("whitespace_share")],
         lambda row: _by_step(row, "train_log", "bytes", "whitespace_share") is not None,
@@ -182,10 +181,11 @@ def whitespace_over_training(rows: list[Row], styles: dict[str, MethodStyle]):
     axes[0, 0].set_ylabel("whitespace with a boundary")
     chance = Line2D([], [], label="chance at the target rate", **_CHANCE)
     legend_below(figure, [*handles([r for g in groups.values() for r in g], styles), chance])
-    return figure, (
+    return picture(
+        figure,
         "Share of whitespace bytes with a boundary on them or on the byte after, on the training "
         "batches (rolling mean over a twentieth of training; band: lowest to highest seed). "
-        "Dashed: what a random choice at the target rate gives, 1 \u2212 (1 \u2212 rate)\u00b2."
+        "Dashed: what a random choice at the target rate gives, 1 \u2212 (1 \u2212 rate)\u00b2.",
     )
 
 
@@ -205,8 +205,9 @@ def _profile(row: Row, name: str) -> Curve | None:
     return curve if len(curve[0]) else None
 
 
-def position(rows: list[Row], styles: dict[str, MethodStyle]):
+def position(edition: Edition) -> Picture:
     """Boundary probability (top) and loss (bottom) by position in the sequence."""
+    rows, styles = edition.done, edition.styles
     groups = by_corpus(
         rows, lambda row: _profile(row, "bpb") is not None, "no evaluation has positions"
     )
@@ -226,10 +227,11 @@ def position(rows: list[Row], styles: dict[str, MethodStyle]):
     axes[0, 0].set_ylabel("boundary probability")
     axes[1, 0].set_ylabel("bits per byte")
     legend_below(figure, handles([r for g in groups.values() for r in g], styles))
-    return figure, (
+    return picture(
+        figure,
         "Mean boundary probability (top; a rule's is 0 or 1 at each byte) and BPB (bottom) by "
         "position in the sequence, in bins, on the test split; mean and band over seeds. The "
-        "first bins are cut at the top where they would hide the rest."
+        "first bins are cut at the top where they would hide the rest.",
     )
 
 

@@ -6,7 +6,6 @@ that was sampled (or set by a rule). The fills stay light enough for dark text a
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, to_hex
@@ -16,10 +15,12 @@ from matplotlib.path import Path as MplPath
 from matplotlib.textpath import TextPath
 
 from rltok_core.report.curves import plain
+from rltok_core.report.edition import Edition, NothingToShow, Picture
+from rltok_core.report.explorer import Strip, Text
 from rltok_core.report.glyphs import CONTINUED, NEWLINE, RETURN, SPACE, TAB, glyphs
-from rltok_core.report.reading import method
+from rltok_core.report.reading import mark_words, method
 from rltok_core.report.rows import Row
-from rltok_core.report.style import INK, SOFT, plt, save
+from rltok_core.report.style import INK, SOFT, plt
 
 # white to a mid orange: INK on the darkest level keeps a contrast above 7 to 1
 PROBABILITY = LinearSegmentedColormap.from_list(
@@ -35,17 +36,6 @@ _ADVANCE = 0.60205  # width of a DejaVu Sans Mono sign, in ems
 
 
 @dataclass(frozen=True)
-class Strip:
-    """One method on one document."""
-
-    name: str
-    seed: int
-    prob: list[float]
-    boundary: list[int]
-    bits: list[float]
-
-
-@dataclass(frozen=True)
 class Sheet:
     """One document of one corpus under every method that has it."""
 
@@ -53,6 +43,7 @@ class Sheet:
     size: str
     document: int
     text: bytes
+    family: str
     strips: list[Strip]
 
 
@@ -78,11 +69,40 @@ def sheets(rows: list[Row]) -> list[Sheet]:
         for entry in shown.heatmap:
             text = bytes(entry["bytes"])
             key = (row.data, row.size, entry["document"], text)
-            sheet = made.setdefault(key, Sheet(row.data, row.size, entry["document"], text, []))
+            fresh = Sheet(row.data, row.size, entry["document"], text, row.family, [])
+            sheet = made.setdefault(key, fresh)
             strip = Strip(
-                method(row), shown.run.seed, entry["prob"], entry["boundary"], entry["bits"]
+                row.name,
+                method(row),
+                shown.run.seed,
+                entry["prob"],
+                entry["boundary"],
+                entry["bits"],
             )
             sheet.strips.append(strip)
+    return list(made.values())
+
+
+def texts(rows: list[Row]) -> list[Text]:
+    """The same documents for the page's explorer, and the suite of fixed texts after them."""
+    shown = [
+        Text(f"{s.data} ({s.size})", f"{s.data}, test document {s.document}", s.text, s.strips)
+        for s in sheets(rows)
+    ]
+    return shown + _suite(rows)
+
+
+def _suite(rows: list[Row]) -> list[Text]:
+    """The suite of probes.json under the models of each corpus, from each one's lowest seed."""
+    made: dict[tuple, Text] = {}
+    for row in rows:
+        first = next((r for r in sorted(row.done, key=_seed) if r.probes.get("texts")), None)
+        for entry in first.probes["texts"] if first and row.has_tokens else []:
+            text, group = bytes(entry["bytes"]), f"fixed texts, models of {row.data} ({row.size})"
+            key = (row.data, row.size, text)
+            one = made.setdefault(key, Text(group, f"{entry['title']} ({row.data})", text, []))
+            values = (entry["prob"], entry["boundary"], entry["bits"])
+            one.strips.append(Strip(row.name, method(row), first.run.seed, *values))
     return list(made.values())
 
 
@@ -159,7 +179,7 @@ def _strip(ax, strip: Strip, signs: list[str], top: float, scale: tuple[float, f
     count = len(signs)
     rate = sum(strip.boundary[:count]) / max(1, count)
     words = {"va": "center", "fontsize": 7}
-    ax.text(0, top + 0.72, plain(strip.name), fontweight="bold", **words)
+    ax.text(0, top + 0.72, plain(strip.shown), fontweight="bold", **words)
     ax.text(COLUMNS, top + 0.72, f"{rate:.3f} boundaries a byte", ha="right", color=SOFT, **words)
     for start in range(0, count, COLUMNS):
         y, here = top + 1.2 + start // COLUMNS * LINE, min(COLUMNS, count - start)
@@ -177,10 +197,35 @@ def _strip(ax, strip: Strip, signs: list[str], top: float, scale: tuple[float, f
         _text(ax, [signs[n] for n in places], corners, scale, color)
 
 
-def write_pictures(found: list[Sheet], out: Path) -> list[Path]:
-    """heatmap_DATA_SIZE_DOCUMENT.png for every sheet."""
-    paths = []
-    for sheet in found:
-        name = f"heatmap_{sheet.data}_{sheet.size}_{sheet.document}"
-        paths += save(draw(sheet), out / name, kinds=("png",))
-    return paths
+def _family(edition: Edition, kind: str) -> Picture:
+    found = [sheet for sheet in sheets(edition.done) if sheet.family == kind]
+    if not found:
+        raise NothingToShow(f"no run has a heat map of {kind} text")
+    figures = {
+        f"heatmap_{sheet.data}_{sheet.size}_{sheet.document}": draw(sheet) for sheet in found
+    }
+    words = (
+        "The same held-out bytes under every method, each from its lowest seed. Fill: probability "
+        "of a boundary on the byte; bar below it: a boundary that was sampled, or set by the rule. "
+    )
+    return Picture(figures, words + mark_words(edition.done), kinds=("png",), shown=False)
+
+
+def prose(edition: Edition) -> Picture:
+    """Held-out English under every method (the paper's prose heat maps)."""
+    return _family(edition, "prose")
+
+
+def code(edition: Edition) -> Picture:
+    """Held-out source code under every method (the paper's code heat maps)."""
+    return _family(edition, "code")
+
+
+def planted(edition: Edition) -> Picture:
+    """The planted language, where the right boundaries are known."""
+    return _family(edition, "planted")
+
+
+def other(edition: Edition) -> Picture:
+    """Text of any other source."""
+    return _family(edition, "other")

@@ -1,50 +1,49 @@
-"""report.html: tables, figures, heat maps, provenance and gaps on one page that needs nothing else.
+"""report.html: the question, tables, explorer, figures and every run, on one page of its own.
 
-Pictures are embedded; the page holds no date of its own, so the same results give the same page.
+Pictures, style, data and scripts are inside; nothing is fetched, and the page opens from disk. It
+holds no date, so the same results give the same page.
 """
 
 import base64
-import csv
+import re
 from html import escape
 from pathlib import Path
 
 from rltok_core.report.collect import Collection
-from rltok_core.report.figures import Written
-from rltok_core.report.reading import Block
+from rltok_core.report.edition import Block, Edition
+from rltok_core.report.explorer import asset, document_html, explorer_html
+from rltok_core.report.heatmaps import texts
+from rltok_core.report.runs import anchor, runs_html
+from rltok_core.report.writing import Written
 
-STYLE = """
-:root { color-scheme: light; }
-body { font: 16px/1.55 system-ui, sans-serif; color: #222; background: #fff; margin: 0 auto;
-       max-width: 64rem; padding: 1.5rem; }
-h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .3rem; }
-h2 { font-size: 1.3rem; margin: 2.6rem 0 .6rem; border-bottom: 1px solid #ddd; }
-h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
-a { color: #005a8c; } nav { margin-bottom: 1rem; }
-nav a { margin-right: 1rem; white-space: nowrap; }
-p, li { max-width: 50rem; } .quiet, figcaption { color: #555; font-size: .88rem; }
-figure { margin: 1.4rem 0 2rem; } figure img { max-width: 100%; height: auto; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .84rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .28rem .6rem; text-align: right; border-bottom: 1px solid #e4e4e4;
-         white-space: nowrap; }
-th { border-bottom: 2px solid #999; vertical-align: bottom; white-space: normal; }
-th:first-child, td:first-child { text-align: left; } td:first-child { font-weight: 600; }
-.provenance td, .provenance th { text-align: left; font-size: .75rem; font-weight: 400; }
-.gaps { background: #fdf1e3; border-left: 4px solid #d55e00; padding: .5rem 1rem; }
-code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .88em; }
-"""
+QUESTION = (
+    "A byte-level language model shortens its sequence inside the network: where should the token "
+    "boundaries go? Here rules and learned policies answer in one network at one target rate, with "
+    "the numbers published by Dauncey & Wattenhofer (ICML 2026) beside ours."
+)
+FIRST = "main_table"  # before everything else
 
 
-def html_table(header: list[str], lines: list[list[str]], kind: str = "") -> str:
-    """A table of plain texts, escaped."""
-    top = "".join(f"<th>{escape(name)}</th>" for name in header)
-    body = "\n".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in lines
-    )
+def table_html(block: Block, edition: Edition) -> str:
+    """A readable table; every number is a link to the runs that it comes from."""
+    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in block.header)
+    body = []
+    for (name, *cells), row in zip(block.lines, block.rows, strict=True):
+        where = row and row.done and anchor(row, edition)
+        shown = "".join(f"<td>{_cell(cell, where)}</td>" for cell in cells)
+        body.append(f'<tr><th scope="row">{escape(name)}</th>{shown}</tr>')
+    lines = "\n".join(body)
+    # the region scrolls by itself on a narrow screen: the keyboard must reach it
     return (
-        f'<div class="wide"><table class="{kind}"><thead><tr>{top}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(block.title)}"><table>'
+        f"<caption>{escape(block.title)}</caption><thead><tr>{top}</tr></thead>"
+        f"<tbody>{lines}</tbody></table></div>"
     )
+
+
+def _cell(text: str, where: str | None) -> str:
+    linked = where and re.search(r"\d", text)
+    return f'<a href="#{where}">{escape(text)}</a>' if linked else escape(text)
 
 
 def _image(path: Path, words: str) -> str:
@@ -52,16 +51,30 @@ def _image(path: Path, words: str) -> str:
     return f'<img alt="{escape(words)}" src="data:image/png;base64,{data}">'
 
 
-def _figure(written: Written) -> str:
-    if written.missing:
-        return (
-            f'<p class="quiet">Not drawn: {escape(written.title)} ({escape(written.missing)}).</p>'
-        )
-    links = ", ".join(f'<a href="{escape(p.name)}">{p.suffix[1:]}</a>' for p in written.paths)
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.;])\s", text, maxsplit=1)[0].rstrip(";.")
+
+
+def _files(written: Written) -> str:
+    links = (f'<a href="{escape(path.name)}">{escape(path.name)}</a>' for path in written.paths)
+    return "Files: " + ", ".join(links)
+
+
+def _table(written: Written, edition: Edition) -> str:
+    tables = "".join(table_html(block, edition) for block in written.blocks)
     return (
-        f'<figure id="{written.name}"><h3>{escape(written.title)}</h3>'
-        f"{_image(written.paths[0], written.title)}"
-        f"<figcaption>{escape(written.caption)} ({links})</figcaption></figure>"
+        f'<section id="{written.name}"><h3>{escape(written.title)}</h3>{tables}'
+        f'<p class="quiet">{escape(written.caption)}</p>'
+        f'<p class="quiet">{_files(written)}</p></section>'
+    )
+
+
+def _figure(written: Written) -> str:
+    words = f"{written.title}. {_first_sentence(written.caption)}; described below."
+    images = "".join(_image(path, words) for path in written.shown)
+    return (
+        f'<figure id="{written.name}"><h3>{escape(written.title)}</h3>{images}'
+        f"<figcaption>{escape(written.caption)}<br>{_files(written)}</figcaption></figure>"
     )
 
 
@@ -79,58 +92,55 @@ def _gaps(collection: Collection) -> str:
     )
 
 
-def _provenance(path: Path) -> str:
-    """A readable extract of provenance.csv: hashes cut to eight digits."""
-    with path.open(encoding="utf-8", newline="") as file:
-        records = list(csv.DictReader(file))
-    shown = ["run", "status", "run_hash", "data_hash", "code_version", "device_name"]
-    lines = [
-        [record[key][:8] if key.endswith("_hash") else record[key][:60] for key in shown]
-        for record in records
-    ]
-    return html_table(shown, lines, "provenance")
-
-
-def report_html(
-    collection: Collection,
-    tables: list[Block],
-    words: str,
-    figures: list[Written],
-    pictures: list[Path],
-    out: Path,
-) -> str:
-    """The page; `pictures` are the heat maps' PNGs, `out` the folder that holds provenance.csv."""
-    title = collection.experiment.title or collection.experiment.name
-    files = "main_table.csv main_table.md main_table.tex paired_differences.csv provenance.csv"
-    links = ", ".join(f'<a href="{name}">{name}</a>' for name in files.split())
-    parts = [
-        f"<h1>{escape(title)}</h1>",
-        f'<p class="quiet">Experiment <code>{escape(collection.experiment.name)}</code></p>',
-        '<nav><a href="#results">Results</a><a href="#figures">Figures</a>'
-        '<a href="#heatmaps">Heat maps</a><a href="#runs">Runs and provenance</a></nav>',
-        _gaps(collection),
-        '<h2 id="results">Results</h2>',
-    ]
-    for table in tables:
-        parts += [f"<h3>{escape(table.title)}</h3>", html_table(table.header, table.lines)]
-    parts += [f'<p class="quiet">{escape(words)}</p>', f"<p>Files: {links}</p>"]
-    parts += ['<h2 id="figures">Figures</h2>', *map(_figure, figures)]
-    parts.append('<h2 id="heatmaps">Heat maps</h2>')
-    parts.append(
-        "<p>The same held-out text under every method; all documents, with probabilities and bits "
-        'for each byte, are on the page <a href="heatmaps.html">heatmaps.html</a>.</p>'
+def report_html(edition: Edition, written: list[Written], out: Path) -> str:
+    """The page; `out` is the folder where it will lie, beside the products' files."""
+    tables = [one for one in written if one.blocks]
+    first = [one for one in tables if one.name == FIRST]
+    figures = [one for one in written if one.shown]
+    missing = [one for one in written if one.missing]
+    others = [one for one in written if one.paths and not (one.blocks or one.shown)]
+    parts = {
+        "results": ("Results", [_table(one, edition) for one in first]),
+        "explorer-part": (
+            "Explorer",
+            [
+                "<p>Held-out text, byte by byte: choose a text and methods, and see where each "
+                "puts its boundaries, how sure it was, and how long the tokens are.</p>",
+                explorer_html(texts(edition.done)),
+            ],
+        ),
+        "tables": ("More tables", [_table(one, edition) for one in tables if one not in first]),
+        "figures": ("Figures", list(map(_figure, figures))),
+        "rest": (
+            "Other files, and what is missing",
+            [
+                "<ul>",
+                *(f"<li>{escape(one.title)}: {_files(one)}</li>" for one in others),
+                *(f"<li>{escape(one.title)}: {escape(one.missing)}</li>" for one in missing),
+                '<li><a href="contents.json">contents.json</a>: every file and caption</li></ul>',
+            ],
+        ),
+        "runs": (
+            "Runs",
+            [
+                "<p>Every number above links to its runs here. The links to manifests lead into "
+                "the results folder, which may be elsewhere; what identifies a run is printed.</p>",
+                runs_html(edition, out),
+            ],
+        ),
+    }
+    nav = "".join(f'<li><a href="#{key}">{title}</a></li>' for key, (title, _) in parts.items())
+    sections = "\n".join(
+        f'<section aria-labelledby="{key}"><h2 id="{key}">{title}</h2>\n'
+        + "\n".join(inside)
+        + "</section>"
+        for key, (title, inside) in parts.items()
     )
-    parts += [f"<figure>{_image(path, path.stem)}</figure>" for path in pictures]
-    parts += ['<h2 id="runs">Runs and provenance</h2>', _provenance(out / "provenance.csv")]
-    parts.append(
-        '<p class="quiet">Whole hashes, folders and package versions: '
-        '<a href="provenance.csv">provenance.csv</a>.</p>'
-    )
-    body = "\n".join(parts)
-    return f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>{STYLE}</style></head><body>
-{body}
-</body></html>
-"""
+    body = f"""<a class="skip" href="#results">Skip to the results</a>
+<header><h1>{escape(edition.title)}</h1>
+<p class="lead">{escape(QUESTION)}</p>
+<p class="quiet">Experiment <code>{escape(edition.collection.experiment.name)}</code></p>
+<nav aria-label="Parts of the page"><ul>{nav}</ul></nav></header>
+<main>{_gaps(edition.collection)}
+{sections}</main>"""
+    return document_html(edition.title, body, f"<script>{asset('links.js')}</script>")

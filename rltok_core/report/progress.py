@@ -45,7 +45,8 @@ class State:
 
     @property
     def finished(self) -> bool:
-        return self.evaluated or self.failed
+        """Nothing is left to do. A score whose run was removed will be made again."""
+        return self.failed or (self.trained and self.evaluated)
 
     @property
     def rate(self) -> float | None:

@@ -35,7 +35,7 @@ ABLATIONS: dict[str, tuple[float, float, float]] = {
 }
 
 # our label: the paper's row
-_MAIN = {
+MAIN_LABELS = {
     "uniform": "Uniform",
     "pooling": "Dynamic pooling",
     "hnet": "H-Net",
@@ -43,9 +43,9 @@ _MAIN = {
     "score_function_w1": "Score function, w = 1",
     "score_function": "Score function, w = 8",
 }
-_CODE = {"score_function": "Score function", "hnet": "H-Net"}
+CODE_LABELS = {"score_function": "Score function", "hnet": "H-Net"}
 # what differs from the score function's defaults, and the paper's name for that ablation
-_SWITCHES = {
+SWITCHES = {
     ("gamma", 1.0): "no time discounting",
     ("batch_relative", False): "no batch-relative advantage",
     ("early_exit_reward", False): "no early-exit relative reward",
@@ -90,7 +90,7 @@ def ablation(estimator: EstimatorConfig) -> str | None:
     changed = [(key, value) for key, value in params.items() if value != _DEFAULTS[key]]
     if not changed:
         return "baseline"
-    return _SWITCHES.get(changed[0]) if len(changed) == 1 else None
+    return SWITCHES.get(changed[0]) if len(changed) == 1 else None
 
 
 def published(
@@ -111,10 +111,10 @@ def published(
         name = ablation(estimator)
         if name is not None:
             return Published(ABLATIONS[name][1], name, "FineWeb validation BPB, 40M")
-    if kind == "prose" and label in _MAIN:
-        row = dict(zip(COLUMNS, MAIN_TABLE[_MAIN[label]], strict=True))
-        return Published(row["fineweb_test"], _MAIN[label], "FineWeb test BPB, 147M")
-    if kind == "code" and label in _CODE:
-        name = _CODE[label]
+    if kind == "prose" and label in MAIN_LABELS:
+        row = dict(zip(COLUMNS, MAIN_TABLE[MAIN_LABELS[label]], strict=True))
+        return Published(row["fineweb_test"], MAIN_LABELS[label], "FineWeb test BPB, 147M")
+    if kind == "code" and label in CODE_LABELS:
+        name = CODE_LABELS[label]
         return Published(CODEPARROT[name], name, "CodeParrot validation loss as published, 90M")
     return None

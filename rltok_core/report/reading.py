@@ -1,8 +1,8 @@
 """The main table as people read it: numbers in words, marks, columns that fit a corpus, caption."""
 
-from rltok_core.report.collect import Collection
+from rltok_core.report.edition import Block, Edition
 from rltok_core.report.published import SOURCE
-from rltok_core.report.rows import BASELINE, OFF_TARGET, Comparison, Row
+from rltok_core.report.rows import OFF_TARGET, Comparison, Row
 from rltok_core.report.statistics import INTERVAL, Estimate
 
 MINUS = "\u2212"
@@ -30,6 +30,7 @@ def interval(value: Estimate | None, show=number) -> str:
     return f"{show(value.mean)} [{show(value.low)}, {show(value.high)}]"
 
 
+LEAK = 1e-6  # nats: a larger change of an earlier prediction by a later byte is a leak
 MARKS = {
     "non-causal": ("\u2020", "not causal: a boundary may depend on later bytes"),
     "curriculum": ("\u2021", "trained with the rate curriculum, which the paper doesn't have"),
@@ -47,19 +48,32 @@ def marks(row: Row) -> list[str]:
     return found + ([row.rate_flag] if row.rate_flag else [])
 
 
+def mark_words(rows: list[Row]) -> str:
+    """What the marks that these rows bear mean."""
+    used = {mark for row in rows for mark in marks(row)}
+    return " ".join(f"{sign} {text}." for name, (sign, text) in MARKS.items() if name in used)
+
+
+LEAK_WORDS = (
+    "Leak: the largest change of an earlier byte's log-probability (nats) when a later byte is "
+    f"changed with the stream fixed; 'none': at most {LEAK:g}."
+)
+
+
 def method(row: Row) -> str:
     """Label, variant and marks, as shown in tables."""
     signs = " ".join(MARKS[mark][0] for mark in marks(row))
     return f"{row.name} {signs}".strip()
 
 
-def caption(collection: Collection, all_rows: list[Row]) -> str:
+def caption(edition: Edition) -> str:
     """What a reader has to know to read the table; the same words in .md, .tex and .html."""
+    all_rows, baseline = edition.rows, edition.baseline
     parts = [
-        f"{collection.experiment.title or collection.experiment.name}: bits per byte (BPB) on "
+        f"{edition.title}: bits per byte (BPB) on "
         f"held-out text, lower is better; mean over the n seeds and, in brackets, "
         f"{INTERVAL}. A single seed has no interval and says n=1.",
-        f"\u0394 {BASELINE}: paired difference to {BASELINE} over the seeds that both have, with "
+        f"\u0394 {baseline}: paired difference to {baseline} over the seeds that both have, with "
         "its paired t interval.",
     ]
     if any(row.published for row in all_rows):
@@ -78,11 +92,12 @@ def caption(collection: Collection, all_rows: list[Row]) -> str:
         "Mid-usage: how much BPB rises when the token level's output is zeroed; a row near 0 "
         "ignores its tokens. Documents are never packed into one sequence."
     )
-    used = {mark for row in all_rows for mark in marks(row)}
-    parts += [f"{sign} {text}." for name, (sign, text) in MARKS.items() if name in used]
-    if collection.experiment.tag:
-        parts.append(collection.experiment.tag)
-    return " ".join(parts)
+    if any(row.leak is not None for row in all_rows):
+        parts.append(LEAK_WORDS)
+    parts.append(mark_words(all_rows))
+    if edition.collection.experiment.tag:
+        parts.append(edition.collection.experiment.tag)
+    return " ".join(filter(None, parts))
 
 
 def _tolerance(all_rows: list[Row]) -> str:
@@ -94,14 +109,14 @@ def _tolerance(all_rows: list[Row]) -> str:
     return f"up to {late} byte{'' if late == '1' else 's'} late allowed"
 
 
-def reading_columns(block: list[Row]) -> dict[str, callable]:
+def reading_columns(block: list[Row], baseline: str) -> dict[str, callable]:
     """The columns of the readable tables for one corpus: those that have a value in it."""
     planted = any(row.values("floor_bpb") for row in block)
     columns = {
         "method": lambda row, _: method(row),
         "n": lambda row, _: _count(row),
         "BPB": lambda row, _: interval(row.bpb),
-        f"\u0394 {BASELINE}": lambda row, c: _difference(row, c),
+        f"\u0394 {baseline}": lambda row, c: _difference(row, c, baseline),
         "BPB early exit": lambda row, _: number(row.mean("bpb_early")),
         "rate": lambda row, _: number(row.boundary_mean("boundary_rate")),
         "bytes / token": lambda row, _: number(row.boundary_mean("bytes_per_token"), 2),
@@ -116,12 +131,21 @@ def reading_columns(block: list[Row]) -> dict[str, callable]:
         columns["whitespace / chance"] = lambda row, _: _pair(
             row.boundary_mean("whitespace_share"), row.boundary_mean("whitespace_chance")
         )
+    if any(row.leak is not None for row in block):
+        columns["leak"] = lambda row, _: leak_words(row.leak)
     columns["mid-usage"] = lambda row, _: number(row.mean("mid_usage"))
     if any(row.published for row in block):
         columns["published (other scale)"] = lambda row, _: number(
             row.published and row.published.value
         )
     return columns
+
+
+def leak_words(worst: float | None) -> str:
+    """The leak audit's finding: 'none', or the change in nats."""
+    if worst is None:
+        return DASH
+    return "none" if worst <= LEAK else f"{worst:.2g}"
 
 
 def _count(row: Row) -> str:
@@ -133,31 +157,26 @@ def _pair(first: float | None, second: float | None) -> str:
     return DASH if first is None else f"{number(first, 2)} / {number(second, 2)}"
 
 
-def _difference(row: Row, comparison: Comparison | None) -> str:
+def _difference(row: Row, comparison: Comparison | None, baseline: str) -> str:
     if comparison is None:
-        return "baseline" if row.label == BASELINE and row.done else DASH
+        return "baseline" if row.label == baseline and row.done else DASH
     return interval(comparison.paired.difference, signed)
 
 
-class Block:
-    """The readable table of one corpus: a title, a header and lines of text."""
-
-    def __init__(self, all_rows: list[Row], comparisons: dict[int, Comparison], corpus: tuple):
-        places = [i for i, row in enumerate(all_rows) if (row.data, row.size) == corpus]
-        self.rows = [all_rows[i] for i in places]
-        columns = reading_columns(self.rows)
-        self.title = f"{corpus[0]}, {corpus[1]}"
-        floor = [value for row in self.rows for value in row.values("floor_bpb")]
+def corpus_blocks(edition: Edition) -> list[Block]:
+    """One readable table a corpus and size, with the columns that have a value in it."""
+    blocks = []
+    for data, size in edition.collection.corpora():
+        places = [i for i, row in enumerate(edition.rows) if (row.data, row.size) == (data, size)]
+        here = [edition.rows[i] for i in places]
+        title = f"{data}, {size}"
+        floor = [value for row in here for value in row.values("floor_bpb")]
         if floor:
-            self.title += f" (floor {number(floor[0])} bits per byte)"
-        self.header = list(columns)
-        self.lines = [
-            [show(all_rows[i], comparisons.get(i)) for show in columns.values()] for i in places
-        ]
-
-
-def blocks(
-    collection: Collection, all_rows: list[Row], comparisons: dict[int, Comparison]
-) -> list[Block]:
-    """One readable table a corpus and size."""
-    return [Block(all_rows, comparisons, corpus) for corpus in collection.corpora()]
+            title += f" (floor {number(floor[0])} bits per byte)"
+        columns = reading_columns(here, edition.baseline)
+        block = Block(title, list(columns))
+        for i in places:
+            found = edition.comparisons.get(i)
+            block.add([show(edition.rows[i], found) for show in columns.values()], edition.rows[i])
+        blocks.append(block)
+    return blocks

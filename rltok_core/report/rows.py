@@ -7,7 +7,14 @@ from functools import cached_property
 
 from rltok_core.report.collect import Collection, Result
 from rltok_core.report.published import Published, family, published
-from rltok_core.report.statistics import Estimate, Paired, document_bootstrap, estimate, paired
+from rltok_core.report.statistics import (
+    Estimate,
+    Paired,
+    Resampled,
+    document_bootstrap,
+    estimate,
+    paired,
+)
 
 BASELINE = "uniform"
 OFF_TARGET = 0.1  # a realised rate this far (relative) from the target is flagged (K17)
@@ -36,6 +43,10 @@ class Row:
         return self.run.data.name
 
     @property
+    def family(self) -> str:
+        return family(self.run.data)
+
+    @property
     def size(self) -> str:
         return self.run.model.size
 
@@ -53,14 +64,14 @@ class Row:
         return sorted(result.run.seed for result in self.done)
 
     def values(self, *path: str) -> list[float]:
-        """The finite numbers at evaluation[path[0]][path[1]]... of the runs that have one."""
+        """The finite numbers at measured[path[0]][path[1]]... of the runs that have one."""
         return list(self.by_seed(*path).values())
 
     def by_seed(self, *path: str) -> dict[int, float]:
         """The same by seed."""
         found = {}
         for result in self.done:
-            value = result.evaluation
+            value = result.measured
             for key in path:
                 value = value.get(key) if isinstance(value, dict) else None
             if isinstance(value, (int, float)) and math.isfinite(value):
@@ -86,13 +97,18 @@ class Row:
         return all(known) if known else None
 
     @property
+    def leak(self) -> float | None:
+        """The leak audit's worst change in nats, over seeds; None where no run was audited."""
+        return max(self.values("leak", "max_difference"), default=None)
+
+    @property
     def learned(self) -> bool:
         return any(result.evaluation.get("learned") for result in self.done)
 
     @property
     def curriculum(self) -> bool:
-        """The rate curriculum was at work (it moves learned estimators only)."""
-        return any(result.evaluation.get("curriculum") for result in self.done) and self.learned
+        """The rate curriculum was at work."""
+        return any(result.evaluation.get("curriculum") for result in self.done)
 
     @property
     def controller(self) -> bool:
@@ -124,7 +140,13 @@ class Row:
     @property
     def published(self) -> Published | None:
         run = self.run
-        return published(family(run.data), run.estimator.label, run.model.size, run.estimator)
+        return published(self.family, run.estimator.label, run.model.size, run.estimator)
+
+
+def settings(row: Row) -> dict[str, object]:
+    """Everything that decides a row's weights but the seed, flat: 'training.lr' and so on."""
+    keep = {"data", "model", "estimator", "training"}
+    return _flat(row.run.model_dump(mode="json", include=keep))
 
 
 def _flat(values: dict, prefix: str = "") -> dict[str, object]:
@@ -139,8 +161,7 @@ def _variants(cells: list[list[Result]]) -> list[str]:
     """What tells cells of one (data, size, label) apart, as 'model.n_mid=4, ...'."""
     if len(cells) == 1:
         return [""]
-    keep = {"data", "model", "estimator", "training"}
-    flats = [_flat(cell[0].run.model_dump(mode="json", include=keep)) for cell in cells]
+    flats = [settings(Row(cell, "")) for cell in cells]
     keys = list(dict.fromkeys(k for flat in flats for k in flat))
     moving = [k for k in keys if len({json.dumps(flat.get(k)) for flat in flats}) > 1]
     short = {k: k.split(".", 1)[-1] for k in moving}
@@ -166,12 +187,12 @@ def rows(collection: Collection) -> list[Row]:
     return sorted(made, key=lambda row: order[row.data, row.size])
 
 
-def baseline_of(row: Row, all_rows: list[Row]) -> Row | None:
-    """The uniform row to compare with: same data and size, and the only or the alike one."""
+def baseline_of(row: Row, all_rows: list[Row], label: str = BASELINE) -> Row | None:
+    """The row to compare with: that label, same data and size, and the only or the alike one."""
     found = [
         other
         for other in all_rows
-        if (other.data, other.size, other.label) == (row.data, row.size, BASELINE) and other.done
+        if (other.data, other.size, other.label) == (row.data, row.size, label) and other.done
     ]
     if len(found) > 1:
         alike = [
@@ -192,19 +213,27 @@ class Comparison:
     row: Row
     baseline: Row
     paired: Paired
-    documents: tuple[float, float] | None
+    documents: Resampled | None
+
+    @property
+    def share_of_seeds(self) -> float | None:
+        """Variance from seeds over that from seeds and documents; None where one is unknown."""
+        if self.documents is None or self.paired.error is None:
+            return None
+        seeds, documents = self.paired.error**2, self.documents.error**2
+        return seeds / (seeds + documents) if seeds + documents > 0 else None
 
 
-def compare(row: Row, all_rows: list[Row]) -> Comparison | None:
+def compare(row: Row, all_rows: list[Row], label: str = BASELINE) -> Comparison | None:
     """None where there is no baseline, or no seed in common with it."""
-    baseline = baseline_of(row, all_rows)
+    baseline = baseline_of(row, all_rows, label)
     if baseline is None:
         return None
     found = paired(row.by_seed("bpb"), baseline.by_seed("bpb"))
     return Comparison(row, baseline, found, _over_documents(row, baseline)) if found else None
 
 
-def _over_documents(row: Row, baseline: Row) -> tuple[float, float] | None:
+def _over_documents(row: Row, baseline: Row) -> Resampled | None:
     """Bits summed over the shared seeds, documents resampled; None without documents.csv."""
     theirs = {r.run.seed: r.documents for r in baseline.done}
     pairs = [(r.documents, theirs[r.run.seed]) for r in row.done if r.run.seed in theirs]

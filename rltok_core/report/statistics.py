@@ -28,16 +28,25 @@ class Estimate(NamedTuple):
 class Paired(NamedTuple):
     """Differences of seeds that both methods have.
 
-    p is the paired t test's two-sided p; None when there are fewer than two pairs or when the
-    differences have no spread (a constant shift proves nothing about chance: not p = 0).
-    smallest_signed_rank_p is the smallest two-sided p that a signed-rank test can give with n
-    pairs: with three pairs 0.25, so it can't reject at 0.05.
+    error is the standard error of their mean, None for one pair. p is that of an exact two-sided
+    sign-flip test; None with fewer pairs than could ever reach 0.05, or when the differences have
+    no spread (a constant shift proves nothing about chance: not p = 0). smallest_p is the
+    smallest that so many pairs can give: 0.25 with three.
     """
 
     difference: Estimate
+    error: float | None
     p: float | None
-    smallest_signed_rank_p: float
+    smallest_p: float
     note: str
+
+
+class Resampled(NamedTuple):
+    """A 95 % percentile interval and the standard error that resampling gives."""
+
+    low: float
+    high: float
+    error: float
 
 
 def estimate(values: list[float]) -> Estimate | None:
@@ -71,26 +80,43 @@ def paired(ours: dict[int, float], baseline: dict[int, float]) -> Paired | None:
     if not seeds:
         return None
     x = np.array([ours[seed] - baseline[seed] for seed in seeds], dtype=np.float64)
-    n = len(seeds)
-    smallest = signed_rank_smallest_p(n)
+    n, smallest = len(seeds), smallest_p(len(seeds))
     p, notes = None, []
     if n == 1:
         notes.append("n=1: no interval")
     elif _spread(x) == 0.0:
         notes.append("the same shift in every pair: no spread, so no p-value")
-    else:
-        p = float(stats.ttest_1samp(x, 0.0).pvalue)
-    if smallest > 0.05:
+    elif n >= MIN_TEST_PAIRS:
+        p = sign_flip_p(x)
+    if n < MIN_TEST_PAIRS:
         pairs = "1 pair" if n == 1 else f"{n} pairs"
         notes.append(
-            f"{pairs} can't reject at 0.05 by a signed-rank test (smallest p {smallest:g})"
+            f"{pairs} can't reject at 0.05 by a signed-rank or sign-flip test "
+            f"(smallest p {smallest:g})"
         )
-    return Paired(estimate(x.tolist()), p, smallest, "; ".join(notes))
+    error = None if n == 1 else _spread(x) / math.sqrt(n)
+    return Paired(estimate(x.tolist()), error, p, smallest, "; ".join(notes))
 
 
-def signed_rank_smallest_p(n: int) -> float:
-    """Smallest two-sided p of Wilcoxon's signed-rank test with n pairs: 2 / 2^n, at most 1."""
+def smallest_p(n: int) -> float:
+    """Smallest two-sided p of a signed-rank or sign-flip test with n pairs: 2 / 2^n, at most 1."""
     return min(1.0, 2.0 ** (1 - n))
+
+
+MIN_TEST_PAIRS = next(n for n in range(1, 64) if smallest_p(n) <= 1 - LEVEL + 1e-12)
+
+
+def sign_flip_p(x: np.ndarray) -> float:
+    """Two-sided p of the mean of x (n,) under all 2^n flips of signs; drawn where n > 16.
+
+    Assumes that a difference is as likely positive as negative if the methods are alike; no
+    normal distribution.
+    """
+    found = stats.permutation_test(
+        (x,), np.mean, permutation_type="samples", n_resamples=2**16, vectorized=False,
+        rng=np.random.Generator(np.random.PCG64(0)),
+    )  # fmt: skip
+    return float(found.pvalue)
 
 
 def document_bootstrap(
@@ -99,8 +125,8 @@ def document_bootstrap(
     bytes_: np.ndarray,
     seed: int = 0,
     draws: int = 2000,
-) -> tuple[float, float]:
-    """95 % percentile interval of a difference in corpus BPB, by resampling test documents.
+) -> Resampled:
+    """A difference in corpus BPB, by resampling test documents (a ratio of sums each time).
 
     It says how much the difference depends on which documents were tested, for these trained
     weights; the interval over seeds says how much it depends on the training run.
@@ -119,4 +145,4 @@ def document_bootstrap(
         chosen = generator.integers(0, count, size=count)
         ratios[draw] = difference[chosen].sum() / weight[chosen].sum()
     low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
+    return Resampled(float(low), float(high), float(ratios.std(ddof=1)))

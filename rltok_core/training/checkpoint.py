@@ -104,6 +104,22 @@ def _read(path: Path) -> dict[str, Any]:
     return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
 
+def load(folder: Path, step: int) -> dict[str, Any]:
+    """The checkpoint of `step`, which another process has found whole.
+
+    Raises:
+        UserError: it can't be read here.
+    """
+    path = checkpoint_path(folder, step)
+    try:
+        return _read(path)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{path}: rank 0 has read it, this process can't ({error}); run folders must lie where "
+            "all nodes see them"
+        ) from None
+
+
 def load_newest(folder: Path, run: RunConfig, data_hash: str) -> dict[str, Any] | None:
     """The newest whole checkpoint of this run, or None where there is none to go on from.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rltok_core.errors import UserError
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # EFBIG: a limit such as ulimit -f
 
 
 def sync_folder(folder: Path) -> None:
@@ -42,6 +42,13 @@ def write_whole(path: Path, data: bytes | memoryview) -> None:
                 "Free some space and run the same command again"
             ) from None
         raise
+
+
+def remove_leftovers(*folders: Path) -> None:
+    """Remove what write_whole had begun when its process was killed. For whoever holds the lock."""
+    for folder in folders:
+        for aside in folder.glob(".*.tmp"):
+            aside.unlink()
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:

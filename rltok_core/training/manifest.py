@@ -11,6 +11,7 @@ import torch
 
 import rltok_core
 from rltok_core.config.schema import RunConfig
+from rltok_core.model.kernels import kernel_report
 
 PACKAGES = ("torch", "numpy", "numba", "pydantic", "PyYAML")
 
@@ -58,6 +59,15 @@ def device_name(device: str) -> str:
     return platform.processor() or platform.machine()
 
 
+def picked_kernels(run: RunConfig) -> dict[str, str]:
+    """What computes the run's training steps, and why (model/kernels.py)."""
+    model = run.model
+    dtype = torch.float32 if run.training.precision == "float32" else torch.bfloat16
+    d_head = model.d_model // model.n_heads
+    given = (model.window, model.attention_softcap, d_head)
+    return kernel_report(run.runtime.device, dtype, *given)
+
+
 def provenance(run: RunConfig, data_hash: str) -> dict:
     """What manifest.json of a run folder holds."""
     return {
@@ -70,6 +80,7 @@ def provenance(run: RunConfig, data_hash: str) -> dict:
         "device": run.runtime.device,
         "device_name": device_name(run.runtime.device),
         "threads": run.runtime.threads,
+        "kernels": picked_kernels(run),
         "host": socket.gethostname(),
         "slurm_job": os.environ.get("SLURM_JOB_ID"),
     }

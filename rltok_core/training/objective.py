@@ -25,7 +25,8 @@ class Objective:
         loss: scalar with gradient; means over the batch's scored bytes (L_auto, L_early) or as
             each term's own definition has it.
         terms: by name, detached values of every part of the loss, weights not multiplied in.
-        nats, nats_early: float64 sums over scored bytes, detached.
+        nats, nats_early: float64 sums over the batch's scored bytes, detached; means over draws
+            where the estimator asks for several.
         prediction: what the U-Net returned.
     """
 
@@ -39,10 +40,14 @@ class Objective:
 def objective(model: UNet, batch: Batch, config: TrainingConfig, target_rate: float) -> Objective:
     """Run the U-Net on `batch` and sum up its loss.
 
+    An estimator that asks for several draws of the boundaries (its `samples`) gets them, and every
+    mean over bytes is one over draws too.
+
     Args:
         target_rate: the boundary rate asked for at this step.
     """
-    prediction = model(batch, target_rate)
+    prediction = model(batch, target_rate, samples=model.estimator.samples)
+    batch = prediction.batch
     logp_BS, logp_early_BS = target_logp(prediction, batch)
     # rows of bos alone have nothing to predict: a mean over no bytes is 0, not 0 / 0
     bytes_ = (batch.length_B - 1).sum().clamp(min=1)
@@ -58,8 +63,8 @@ def objective(model: UNet, batch: Batch, config: TrainingConfig, target_rate: fl
     return Objective(
         loss=loss,
         terms={name: term.value.detach() for name, term in terms.items()},
-        nats=-logp_BS.detach().double().sum(),
-        nats_early=-logp_early_BS.detach().double().sum(),
+        nats=-logp_BS.detach().double().sum() / batch.samples,
+        nats_early=-logp_early_BS.detach().double().sum() / batch.samples,
         prediction=prediction,
     )
 

@@ -4,10 +4,12 @@ A step is counted from 0 here: step s is the one that has s steps behind it.
 """
 
 import math
-
-import torch
+from typing import TYPE_CHECKING
 
 from rltok_core.config.schema import ControllerConfig, CurriculumConfig, TrainingConfig
+
+if TYPE_CHECKING:  # plans and the workflow read schedules, and torch takes seconds to import
+    import torch
 
 
 def learning_rate(step: int, config: TrainingConfig) -> float:
@@ -28,7 +30,7 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
 
 def curriculum_ends(config: TrainingConfig, learned: bool) -> int:
     """The first step whose target rate is the run's own; 0 where no curriculum applies."""
-    if config.curriculum is None or not learned:
+    if config.curriculum is None or not (learned or config.curriculum.rules):
         return 0
     share = max(config.curriculum.open_until, config.curriculum.end)
     return math.ceil(share * config.steps)
@@ -37,8 +39,9 @@ def curriculum_ends(config: TrainingConfig, learned: bool) -> int:
 def target_rate(step: int, config: TrainingConfig, learned: bool) -> float:
     """The boundary rate asked for at step `step` (laptop.md, the curriculum).
 
-    Only estimators that learn have a curriculum: rate 1 for the first `open_until` of the steps,
-    then a linear fall from `start` to the run's target, which is reached at `end`.
+    Rate 1 for the first `open_until` of the steps, then a linear fall from `start` to the run's
+    target, which is reached at `end`: for estimators that learn, and for rules (whose boundaries
+    the U-Net adds to) where the curriculum says so.
     """
     if step >= curriculum_ends(config, learned):
         return config.target_rate
@@ -51,14 +54,13 @@ def target_rate(step: int, config: TrainingConfig, learned: bool) -> float:
     )
 
 
-@torch.no_grad()
 def control_rate(
-    rate_bias: torch.Tensor, config: ControllerConfig, target: float, realised: torch.Tensor
+    rate_bias: "torch.Tensor", config: ControllerConfig, target: float, realised: "torch.Tensor"
 ) -> None:
     """One step of the integral controller, in place on the estimator's logit bias.
 
     Args:
-        rate_bias: the estimator's buffer, a scalar.
+        rate_bias: the estimator's buffer, a scalar without a gradient.
         target, realised: boundaries a position, forced ends included in both.
     """
     rate_bias.add_(config.gain * (target - realised) / target)

@@ -6,6 +6,8 @@ A second Ctrl-C ends the process at once.
 
 import signal
 
+from rltok_core.errors import EXIT_REQUEUE, UserError
+
 
 class StopSignals:
     """Context manager: `asked` is the name of the signal that came, or None."""
@@ -19,6 +21,11 @@ class StopSignals:
         self.asked = signal.Signals(number).name
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def check(self) -> None:
+        """For work that keeps nothing halfway. Raises UserError if a signal has come."""
+        if self.asked:
+            raise UserError(f"stopped by {self.asked}; nothing written", EXIT_REQUEUE)
 
     def __enter__(self) -> "StopSignals":
         self._before = {number: signal.signal(number, self._handle) for number in self.SIGNALS}

@@ -9,6 +9,7 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from rltok_core.boundaries.bpe_merges import (
     NEVER,
+    LastToken,
     boundary_ranks,
     gpt2_alphabet,
     spell,
@@ -166,3 +167,17 @@ def test_a_later_byte_moves_an_earlier_whole_boundary_but_no_causal_one(merges):
             else:
                 moved += int((pair[0] != pair[1]).any())
     assert moved > 5
+
+
+def test_byte_after_byte_says_what_the_ranks_say(merges):
+    """One reader for all documents, and in a jumble of places too."""
+    rng = np.random.default_rng(2)
+    letters = [random_word(rng, list(b"ab "), 200) for _ in range(5)]
+    for count in counts(merges):
+        reader = LastToken(merges[:count])
+        for document in [PROSE, SCRIPTS, BROKEN, *letters]:
+            expected = boundary_ranks(merges[:count], [document], causal=True) >= count
+            found = [reader.starts(document[: i + 1]) for i in range(len(document))]
+            assert found == expected.tolist()
+            for i in rng.integers(0, len(document), 5).tolist():
+                assert reader.starts(document[: i + 1]) == expected[i]

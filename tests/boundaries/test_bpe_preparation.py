@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from rltok_core.boundaries import preparation
+from rltok_core.boundaries.bpe import Bpe
+from rltok_core.boundaries.bpe_causal import BpeCausal
 from rltok_core.boundaries.bpe_merges import PRETOKEN, boundary_ranks, train_merges
 from rltok_core.boundaries.bpe_preparation import prepare
 from rltok_core.boundaries.preparation import rates, sample_documents, write_hints
@@ -167,3 +169,28 @@ def test_faults_are_one_message(data, tmp_path, capsys):
     with pytest.raises(UserError, match="no bytes to train on"):
         prepare(data, tmp_path / "o", PARAMS, 0.25, causal=False)
     assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("name", ["bpe", "bpe_causal"])
+def test_what_was_written_reads_other_text_the_same(name, data, tmp_path):
+    """The test split's documents, as if they were new."""
+    out = tmp_path / name
+    cls = {"bpe": Bpe, "bpe_causal": BpeCausal}[name]
+    cls.prepare(data, out, PARAMS, 0.3)
+    reader, hints = cls.hint_reader(PARAMS, None, out), np.load(out / "test.hints.npy")
+    assert reader.whole(SPLITS["test"]).tolist() == (hints != 0).tolist()
+    if name == "bpe":
+        assert reader.last is None
+    else:
+        found = [reader.last(d[: i + 1]) for d in SPLITS["test"] for i in range(len(d))]
+        assert found == (hints != 0).tolist()
+
+
+def test_a_missing_or_damaged_list_of_merges_is_named(tmp_path):
+    with pytest.raises(UserError, match="Bpe needs --prepared"):
+        Bpe.hint_reader(PARAMS, None, None)
+    with pytest.raises(UserError, match="merges.txt: missing"):
+        Bpe.hint_reader(PARAMS, None, tmp_path)
+    (tmp_path / "merges.txt").write_text("a b\nab cd\n")
+    with pytest.raises(UserError, match="line 2: joins a token that isn't made"):
+        Bpe.hint_reader(PARAMS, None, tmp_path)

@@ -10,6 +10,7 @@ import pytest
 
 from rltok_core.boundaries.entropy import Entropy, Params, choose_threshold
 from rltok_core.boundaries.entropy_model import ByteModel, entropy_bits
+from rltok_core.errors import UserError
 
 PARAMS = {"order": 3, "min_count": 2, "train_bytes": 100_000, "sequence_bytes": 0}
 WORDS = "the cat sat on a mat and then there was another rat 天地 👍 né".encode().split()
@@ -150,6 +151,20 @@ def test_the_text_that_was_counted_gets_about_the_same_rate(tmp_path):
     report = prepare(tmp_path, splits, 0.2)
     for rate in report["tokens_per_byte"].values():
         assert rate == pytest.approx(0.2, rel=0.2)
+
+
+def test_what_was_written_reads_other_text_the_same(tmp_path):
+    test = [b"q", text(30, 200), b"\n", text(5, 201)]
+    prepare(tmp_path, {"train": TRAIN, "validation": HELD_OUT, "test": test}, 0.3)
+    reader = Entropy.hint_reader(PARAMS, tmp_path, tmp_path / "out")
+    hints = np.load(tmp_path / "out/test.hints.npy") != 0
+    assert reader.whole(test).tolist() == hints.tolist()
+    found = [reader.last(d[: i + 1]) for d in test for i in range(len(d))]
+    assert found == hints.tolist()
+    with pytest.raises(UserError, match="--data"):
+        Entropy.hint_reader(PARAMS, None, tmp_path / "out")
+    with pytest.raises(UserError, match="preparation.json: missing"):
+        Entropy.hint_reader(PARAMS, tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize(

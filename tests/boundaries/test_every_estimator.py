@@ -7,6 +7,7 @@ Shapes: B rows, S positions, T tokens, D model width.
 
 import dataclasses
 import io
+import math
 import os
 from pathlib import Path
 
@@ -18,10 +19,13 @@ from rltok_core.boundaries.contract import Outcome, forced_BS
 from rltok_core.boundaries.registry import build_estimator, estimator_class
 from rltok_core.config.experiment import load_estimator
 from rltok_core.config.schema import EstimatorEntry, ModelConfig
-from rltok_core.config.strict import read_yaml
+from rltok_core.config.strict import parse, read_yaml
 from rltok_core.data.batch import Batch
 from rltok_core.data.stream import RandomStream
 from rltok_core.data.vocabulary import BOS, N_SPECIAL, PAD
+from rltok_core.gradlab import lab
+from rltok_core.gradlab.config import GradlabConfig
+from rltok_core.model.incremental import IncrementalDecoder, open_decoder, steps
 from rltok_core.model.unet import UNet, target_logp
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -29,6 +33,13 @@ PLUGINS = [folder for folder in os.environ.get("RLTOK_PLUGINS", "").split(os.pat
 FOLDERS = [CONFIGS / "estimators", *map(Path, PLUGINS)]
 FILES = {path.stem: path for folder in FOLDERS for path in folder.glob("*.yaml")}
 NAMES = sorted(FILES)
+LAB = parse(
+    GradlabConfig,
+    read_yaml(CONFIGS / "gradlab.yaml")
+    | {"positions": 5, "joint_positions": 4, "batches": [1, 2], "gammas": [1], "samples": [2]}
+    | {"switches": [], "noise_samples": 2, "plugins": PLUGINS},
+    "the shared tests' laboratory",
+)
 MODEL = ModelConfig(size="test", d_model=16, n_heads=2, n_down=1, n_mid=1, n_up=1, window=4)
 RATE, S = 0.2, 64
 # words of several lengths, so that BPE and whitespace have something to find
@@ -113,7 +124,8 @@ def batch_of(hints_of):
 
 def loss_of(model, batch, rate=RATE):
     """The total loss, as training puts it together."""
-    prediction = model(batch, rate)
+    prediction = model(batch, rate, samples=model.estimator.samples)
+    batch = prediction.batch
     logp_BS, early_BS = target_logp(prediction, batch)
     terms = model.estimator.losses(Outcome(batch, prediction.proposal, logp_BS, early_BS, rate))
     count = batch.scored_BS.sum()
@@ -175,6 +187,23 @@ def test_preparation_looks_ahead_exactly_if_marked_non_causal(name, hints_of):
 
 
 @each
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-9), (torch.float32, 1e-5)])
+def test_one_position_at_a_time_equals_the_full_pass(name, dtype, tolerance, batch_of):
+    """The decoder sees no byte before its turn, so a method that looks ahead needs its hints."""
+    model, batch = build(name).to(dtype).eval(), batch_of(name, DOCUMENTS)
+    with torch.no_grad():
+        full = model(batch, RATE)
+    decoder = open_decoder(model, batch, RATE)
+    assert isinstance(decoder, IncrementalDecoder) == steps(model.estimator)
+    for i in range(S):
+        hint_B = None if batch.hint_BS is None else batch.hint_BS[:, i]
+        logp_BC = decoder.step(batch.ids_BS[:, i], hint_B).log_softmax(-1)
+        rows = batch.length_B > i
+        gap = logp_BC - full.logits_BSC[:, i].log_softmax(-1)
+        assert gap[rows].abs().max() < tolerance, i
+
+
+@each
 def test_forced_ends_padding_and_free_positions(name, batch_of):
     batch = batch_of(name, DOCUMENTS, pad_to=S + 7)
     proposal = build(name)(batch, RATE).proposal
@@ -212,10 +241,8 @@ def test_rate_follows_the_target(name, batch_of):
 
 
 @each
-def test_open_phase_makes_every_position_a_boundary_of_a_learned_one(name, batch_of):
+def test_open_phase_makes_every_position_a_boundary(name, batch_of):
     model, batch = build(name), batch_of(name, DOCUMENTS)
-    if not model.estimator.learned:
-        pytest.skip("no curriculum for rules")
     assert torch.equal(model(batch, 1.0).proposal.boundary_BS, batch.valid_BS)
     assert torch.isfinite(loss_of(model, batch, 1.0))
 
@@ -266,6 +293,27 @@ def test_gradients_are_finite_and_reach_every_parameter(name, batch_of):
     for key, parameter in model.named_parameters():
         assert parameter.grad is not None, key
         assert torch.isfinite(parameter.grad).all() and parameter.grad.any(), key
+
+
+@each
+def test_the_laboratory_measures_its_gradient(name):
+    """Bias and variance over all boundary sequences of a short text; no bias where it says so."""
+    cls = estimator_class(configuration(name))
+    promise = {} if cls.unbiased is None else cls.unbiased
+    given = load_estimator(EstimatorEntry(name=name, params=promise), CONFIGS, PLUGINS)
+    subject = lab.Subject(name, given, LAB)
+    model = subject.model(given)
+    if cls.hint is not None or not any(True for _ in model.estimator.parameters()):
+        pytest.skip("it learns nothing: there is no gradient to measure")
+    bench = lab.Bench(subject, "init", model.state_dict(), lab.texts(LAB, 2, 0))
+    rows = [row for row in bench.measure() if row["scope"] == "policy"]
+    assert rows
+    for row in rows:
+        assert math.isfinite(row["bias"]) and math.isfinite(row["rel_variance"])
+        if cls.unbiased is not None and "batch_relative" not in row["settings"]:
+            assert row["bias"] < 1e-9 and row["rel_variance"] > 0
+    if cls.unbiased is not None:
+        assert any("batch_relative" not in row["settings"] for row in rows)
 
 
 @each

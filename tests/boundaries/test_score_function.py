@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rltok_core.boundaries.contract import Outcome, forced_BS
-from rltok_core.boundaries.policy import sample_boundaries
+from rltok_core.boundaries.sampling import sample_boundaries
 from rltok_core.boundaries.score_function import ScoreFunction
 from rltok_core.config.schema import ModelConfig
 from rltok_core.config.strict import read_yaml
@@ -76,7 +76,7 @@ def test_scan_without_cap_or_history_is_a_threshold():
     v_BSw = torch.zeros(1, 6, 3)
     u_BS = torch.tensor([[0.1, 0.2, 0.49, 0.51, 0.9, 0.0]])
     none = torch.zeros(1, 6, dtype=torch.bool)
-    a_BS = sample_boundaries(v_BSw, u_BS, none, torch.tensor([5]), prior=0.0, cap=0.0)
+    a_BS = sample_boundaries(v_BSw, u_BS, none, torch.tensor([5]), torch.tensor(0.0), 0.0)
     assert a_BS.tolist() == [[True, True, True, False, False, False]]
 
 

@@ -1,5 +1,6 @@
 """The experiments that ship: each resolves, and holds the runs that it says it does."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,19 @@ def test_every_experiment_resolves_under_its_own_name(path):
 @pytest.mark.parametrize("path", sorted(Path("configs/data").glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_corpus_parses(path):
     assert load_data(path.stem).name
+
+
+@pytest.mark.parametrize("name", ["laptop", "estimators"])
+def test_the_committed_editions_runs_keep_their_names(name):
+    """A new key with a default must not move what has been trained already."""
+    with Path(f"paper_figures/{name}/provenance.csv").open(encoding="utf-8") as file:
+        made = {line["run"] for line in csv.DictReader(file)}
+    assert made and made <= {run.id for run in runs(name)}
+
+
+def test_the_ledger_shares_the_laptops_runs():
+    shared = {run.id for run in runs("laptop")} & {run.id for run in runs("ledger")}
+    assert len(shared) == 12  # score_function_w1, bpe, bpe_causal; two corpora, two seeds
 
 
 def test_laptop_has_every_method_and_two_seeds_a_row():

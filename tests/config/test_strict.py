@@ -73,6 +73,11 @@ def test_unknown_estimator_and_parameter_suggest_the_nearest():
         load_estimator(EstimatorEntry(name="score_function", params={"gama": 1}))
 
 
+def test_a_merged_mapping_is_yaml_and_the_own_key_wins(tmp_path):
+    (tmp_path / "e.yaml").write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\n")
+    assert read_yaml(tmp_path / "e.yaml")["b"] == {"x": 1, "y": 3}
+
+
 def test_a_key_given_twice_and_broken_yaml_name_file_and_line(tmp_path):
     path = tmp_path / "e.yaml"
     path.write_text("name: a\nseeds: [1]\nname: b\n")

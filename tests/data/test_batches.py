@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rltok_core.data.batches import Windows, training_indices
+from rltok_core.data import batches
+from rltok_core.data.batches import Windows, permuted, training_indices
 from rltok_core.data.documents import Document
 from rltok_core.data.vocabulary import BOS, PAD
 from rltok_core.errors import UserError
@@ -22,9 +23,10 @@ def store(tmp_path, write_store):
 def test_first_is_one_window_a_document(store):
     windows = Windows(store, 9, "first")
     assert len(windows) == 5 and windows.skipped == 1
-    assert windows.document_W.tolist() == [0, 1, 2, 3, 5]
-    assert windows.start_W.tolist() == [0] * 5
-    assert windows.size_W.tolist() == [1, 3, 8, 8, 8]
+    document_B, start_B, size_B = windows.places(range(5))
+    assert document_B.tolist() == [0, 1, 2, 3, 5]
+    assert start_B.tolist() == [0] * 5
+    assert size_B.tolist() == [1, 3, 8, 8, 8]
 
 
 @pytest.mark.parametrize("seq_len", [2, 4, 9, 12, 24, 100])
@@ -60,7 +62,7 @@ def test_K05_rows_do_not_depend_on_company_or_padding(store):
             assert torch.equal(u_BS[row, :n], alone[index].stream.uniform(n)[0])
             assert batch.documents[row] == alone[index].documents[0]
     widest = windows.batch(every, keys)
-    assert widest.ids_BS.shape[1] == int(windows.size_W.max()) + 1
+    assert widest.ids_BS.shape[1] == int(windows.places(every)[2].max()) + 1
     assert int(widest.scored_BS.sum()) == sum(map(len, TEXTS))  # every byte is scored once
 
 
@@ -76,7 +78,7 @@ def test_hints_sit_on_their_byte(store):
     place = TEXTS[5].index(b"c") + int(store.offsets[5])
     hints[place] = 1
     windows = Windows(store, 9, "all", hints)
-    rows = [i for i in range(len(windows)) if windows.document_W[i] == 5]
+    rows = list(windows.of_document(5))
     batch = windows.batch(rows, rows)
     assert int(batch.hint_BS.sum()) == 1
     assert batch.ids_BS[batch.hint_BS].item() == 64 + ord("c")
@@ -92,7 +94,7 @@ def test_constant_stream_thresholds(store):
 def test_evaluation_key_depends_on_the_document_alone(store, tmp_path, write_store):
     other = write_store(tmp_path / "o", [Document("elsewhere", TEXTS[5])])
     here, there = Windows(store, 9, "all"), Windows(other, 9, "all")
-    first = int(np.nonzero(here.document_W == 5)[0][0])
+    first = here.of_document(5)[0]
     keys = [here.evaluation_key(first + i, 7) for i in range(3)]
     assert keys == [there.evaluation_key(i, 7) for i in range(3)]
     assert len({*keys, here.evaluation_key(first, 8), here.evaluation_key(first - 1, 7)}) == 5
@@ -116,6 +118,25 @@ def test_training_order_is_stateless():
     assert training_indices(10, 5, 0, 0) + training_indices(10, 5, 1, 0) == [
         6, 1, 4, 2, 9, 8, 0, 3, 5, 7,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 100, 1000, 4097])
+def test_a_permutation_without_a_table_takes_each_place_once(n):
+    found = [permuted(place, n, key=7) for place in range(n)]
+    assert sorted(found) == list(range(n))
+    if n >= 100:
+        other = [permuted(place, n, key=8) for place in range(n)]
+        # of a random permutation about one place in n stays, or agrees with another permutation
+        assert sum(a == b for a, b in zip(found, other, strict=True)) < 10
+        assert sum(place == a for place, a in enumerate(found)) < 10
+        assert abs(np.corrcoef(np.arange(n), found)[0, 1]) < 4 / n**0.5
+
+
+def test_many_windows_are_ordered_without_a_table(monkeypatch):
+    monkeypatch.setattr(batches, "LARGEST_SHUFFLED", 9)
+    sequence = sum((training_indices(10, 4, step, 5) for step in range(5)), [])
+    assert sorted(sequence[:10]) == sorted(sequence[10:]) == list(range(10))
+    assert sequence[:10] != sequence[10:]
 
 
 def test_training_without_windows_is_an_error():

@@ -39,5 +39,25 @@ def test_numbers_are_uniform_and_below_one():
     assert np.abs(rows - np.eye(40)).max() < 0.07
 
 
+def test_draws_of_a_row_differ_and_the_first_is_the_streams_own():
+    stream = RandomStream([1, 2, 3])
+    three = stream.repeated(3, antithetic=False).uniform(32).chunk(3)
+    assert torch.equal(three[0], stream.uniform(32))
+    assert torch.equal(three[1], stream.repeated(2, antithetic=False).uniform(32)[3:])
+    correlation = np.corrcoef(torch.cat([u_BS.reshape(1, -1) for u_BS in three]).numpy())
+    assert np.abs(correlation - np.eye(3)).max() < 0.3
+
+
+def test_antithetic_draws_mirror_the_one_before_on_the_streams_grid():
+    stream = RandomStream([1, 2])
+    u_BS = stream.repeated(4, antithetic=True).uniform(2000).double()
+    first, second, third, fourth = u_BS.chunk(4)
+    assert torch.equal(first, stream.uniform(2000).double())
+    assert torch.equal(first + second, torch.full_like(first, 1 - 2.0**-24))
+    assert torch.equal(third + fourth, torch.full_like(first, 1 - 2.0**-24))
+    assert not torch.equal(first, third)
+    assert u_BS.min() >= 0 and u_BS.max() < 1 and not (u_BS * 2**24 % 1).any()
+
+
 def test_constant():
     assert (RandomStream([1, 2], constant=0.5).uniform(3) == 0.5).all()

@@ -369,3 +369,50 @@ def test_twice_is_the_same(evaluate_run, make_run, network):
     second, _ = evaluate_run(run, DOCUMENTS, None, model)
     assert first == second
     assert files == [(out / name).read_bytes() for name in ("documents.csv", "heatmap.json")]
+
+
+def test_draws_tell_the_spread_of_the_stream(evaluate_run, make_run):
+    run = make_run(SCORE_FUNCTION, SCORE_PARAMS, draws=4)
+    result, _ = evaluate_run(run, [PROSE])
+    draws = result["draws"]
+    assert draws["n"] == 4 and draws["drawn"] and draws["bpb"][0] == result["bpb"]
+    assert len(set(draws["bpb"])) == 4
+    assert draws["bpb_sd"] == pytest.approx(np.std(draws["bpb"], ddof=1))
+
+
+@pytest.mark.parametrize("cls", [STRIDE, WHITESPACE])
+def test_a_rule_that_draws_nothing_has_one_draw(evaluate_run, make_run, cls):
+    result, _ = evaluate_run(make_run(cls), [PROSE])
+    assert result["draws"] == {"n": 1, "drawn": False, "bpb": [result["bpb"]], "bpb_sd": None}
+
+
+def test_enrichment_and_entropy_of_lengths_by_hand(evaluate_run, make_run):
+    """Counted again from the heat map of one document that is one window."""
+    text = bytes(range(40, 100))
+    run = make_run(SCORE_FUNCTION, SCORE_PARAMS, seq_len=64, heatmap_documents=[0])
+    result, out = evaluate_run(run, [text])
+    (shown,) = strict(out / "heatmap.json")["documents"]
+    boundary, bits = np.array(shown["boundary"], bool), np.array(shown["bits"])
+    start, surprise = boundary[:-1], bits[1:]
+    hard = np.sort(surprise)[::-1][: round(0.2 * len(surprise))].min() <= surprise
+    assert result["enrichment"]["final"] == pytest.approx(start[hard].mean() / start.mean())
+    lengths = np.diff([0, *np.flatnonzero(boundary), len(text)])
+    lengths = lengths[lengths > 0]
+    share = np.unique(lengths, return_counts=True)[1] / len(lengths)
+    assert result["token_length_entropy"] == pytest.approx(-(share * np.log2(share)).sum())
+
+
+def test_leak_and_probes_are_written(evaluate_run, make_run):
+    result, out = evaluate_run(make_run(), [PROSE])
+    assert result["leak"]["leaks"] is False and result["leak"]["hints"] is None
+    asked = strict(out / "probes.json")
+    assert asked["run_id"] == result["run_id"] and asked["reason"] is None
+    assert [text["name"] for text in asked["texts"]][:2] == ["one_byte", "number"]
+    assert {edit["edit"] for edit in asked["stability"]} == {"upper_case", "typo"}
+
+
+def test_the_oracle_cannot_read_other_text_and_says_so(evaluate_run, make_run):
+    result, out = evaluate_run(make_run(ORACLE), [b"abab"], [[0, 1, 0, 1]])
+    asked = strict(out / "probes.json")
+    assert asked["texts"] == [] and "planted corpus" in asked["reason"]
+    assert result["leak"]["hints"] == "held" and not result["leak"]["leaks"]

@@ -40,7 +40,11 @@ def edition(tmp_path_factory):
         yaml.safe_dump({"class": "ste.py:Ste", "params": params})
     )
     small = read_yaml(CONFIGS / "gradlab.yaml") | {
-        "estimators": ["hnet", "pooling", "score_function_w1", "ste", "uniform"],
+        "estimators": [
+            *("disarm", "hnet", "off_policy", "pooling", "rloo", "rloo4", "score_function_w1"),
+            *("ste", "uniform"),
+        ],
+        "beside": [],
         "plugins": [str(folder / "plugins")],
         "positions": 4,
         "batches": [1, 2],
@@ -65,13 +69,20 @@ def test_the_same_command_gives_the_same_table(edition):
 
 def test_every_measure_of_every_estimator_is_there(edition):
     folder, rows = edition
-    assert {row["estimator"] for row in rows} == {"hnet", "pooling", "score_function_w1", "ste"}
+    known = {"disarm", "hnet", "off_policy", "pooling", "rloo", "score_function_w1", "ste"}
+    assert {row["estimator"] for row in rows} == known
     assert {row["params"] for row in rows} == {"init", "trained"}
     needed = "estimator gamma batch samples params bias cosine rel_variance forward_passes exact"
     assert set(needed.split()) <= set(rows[0])
     # switches 4 x batches 2 x scopes 2 x parameters 2
     assert sum(row["estimator"] == "score_function_w1" for row in rows) == 32
-    assert "uniform: a rule without parameters" in (folder / "one" / "table.md").read_text()
+    text = (folder / "one" / "table.md").read_text()
+    assert "uniform: a rule without parameters" in text
+    assert "rloo4: rloo at another setting of what is swept" in text
+    for row in rows:
+        draws = {"rloo": ("2", "4"), "disarm": ("2",)}.get(row["estimator"], ("1",))
+        assert row["samples"] in draws and row["forward_passes"] == row["samples"]
+        assert ("drawn at the target rate" in row["exact"]) == (row["estimator"] == "off_policy")
 
 
 def test_measures_say_what_is_known(edition):
@@ -85,6 +96,8 @@ def test_measures_say_what_is_known(edition):
                 assert bias == pytest.approx(expected, abs=1e-9)
             elif not centred:
                 assert bias < 1e-9
+        if row["estimator"] in ("rloo", "disarm"):
+            assert bias < 1e-9 and variance > 0
         if row["estimator"] in ("ste", "pooling") and row["scope"] == "policy":
             assert bias > 0.01 and variance > 0
         if row["estimator"] == "hnet":

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from rltok_core.model.attention import (
-    kernel_report,
     local_attention,
     rope_table,
     rotate,
@@ -141,5 +140,10 @@ def test_rope_depends_on_the_distance_alone_and_positions_are_exact():
     torch.testing.assert_close(turned[0], expected, rtol=1e-6, atol=1e-6)
 
 
-def test_kernel_report_names_both_kinds():
-    assert "local" in kernel_report() and "tokens" in kernel_report()
+def test_rounded_positions_are_bf16s_own():
+    """ledger 3: 8 significant bits, so exact to 256, then every 2nd, 4th ... neighbour alike."""
+    exact, rounded = (rope_table(1024, 8, 10_000.0, torch.device("cpu"), r) for r in (False, True))
+    assert torch.equal(exact[:257], rounded[:257])
+    # halves go to the even neighbour: 258, 260 | 260, 262; 514 lies half way between 512 and 516
+    for position, stored in ((257, 256), (258, 258), (259, 260), (514, 512), (518, 520)):
+        assert torch.equal(rounded[position], exact[stored]), position

@@ -62,7 +62,7 @@ def _random_bytes(length: int, seed: int) -> bytes:
 
 
 def _model(rule=RandomRule, config=CONFIG, seed=0, **attributes) -> UNet:
-    estimator = rule({}, config.d_model, 0.2, 65)
+    estimator = rule({}, config.d_model, 1.0, 65)  # no rate asked for is above its own
     for name, value in attributes.items():
         setattr(estimator, name, value)
     model = UNet(config, estimator, seed)
@@ -173,7 +173,7 @@ def test_without_token_layers_the_boundaries_are_still_proposed():
 def test_open_phase_overrules_a_learned_estimator_only():
     batch = _batch([_random_bytes(n, n) for n in (3, 40)])
     for rule in (RandomRule, LearnedRandomRule):
-        # thresholding at 0.5 of a rule that never fires but for its forced ends
+        # a rule that never fires but for its forced ends
         model = _model(rule)
         model.estimator.propose = lambda x, b, rate: fixed_proposal(
             torch.zeros_like(b.ids_BS, dtype=torch.bool), b
@@ -185,6 +185,42 @@ def test_open_phase_overrules_a_learned_estimator_only():
         else:
             assert int(prediction.proposal.boundary_BS.sum()) == 4
         assert int(model(batch, 0.9).proposal.boundary_BS.sum()) == 4
+
+
+def test_a_rule_that_is_asked_for_more_than_its_own_rate_gets_random_boundaries_beside_its_own():
+    batch = _batch([_random_bytes(n, n) for n in [200] * 40 + [0, 1]])
+    model = _model(target_rate=0.2)
+    x_BSD = model.encode(batch)
+    own = model.propose(x_BSD, batch, 0.2)
+    added = []
+    for rate in (0.3, 0.6, 0.9):
+        found = model.propose(x_BSD, batch, rate)
+        assert (found.boundary_BS | ~own.boundary_BS).all()
+        assert not (found.boundary_BS & ~batch.valid_BS).any()
+        assert torch.equal(found.free_BS, own.free_BS)
+        assert torch.equal(found.prob_BS, found.boundary_BS.float())
+        realised = found.boundary_BS[:40].double().mean(1)
+        assert realised.mean().item() == pytest.approx(rate, abs=0.01)
+        assert (realised - rate).abs().max() < 0.15  # every row, whatever the rule gave it
+        added.append(found.boundary_BS)
+    assert (added[1] | ~added[0]).all() and (added[2] | ~added[1]).all()  # the same numbers
+    assert torch.equal(model.propose(x_BSD, batch, 1.0).boundary_BS, batch.valid_BS)
+    assert torch.equal(model.propose(x_BSD, batch, 0.2).boundary_BS, own.boundary_BS)
+
+
+def test_decode_takes_other_boundaries_for_the_same_byte_vectors():
+    """encode() knows nothing of boundaries: what another rule draws is decoded as by that rule."""
+    batch = _batch([_random_bytes(n, n) for n in (9, 40)])
+    model, other = _model(), _model(GivenRule)
+    given = model(batch, 0.5).proposal
+    other.estimator.given = given
+    x_BSD = model.encode(batch)
+    assert torch.equal(x_BSD, model(batch, 0.2).x_BSD)
+    assert not torch.equal(model.propose(x_BSD, batch, 0.2).boundary_BS, given.boundary_BS)
+    for mid in ("use", "stale", "zero"):
+        decoded, whole = model.decode(x_BSD, batch, given, mid), other(batch, 0.2, mid)
+        assert torch.equal(decoded.logits_BSC, whole.logits_BSC)
+        assert torch.equal(decoded.early_logits_BSC, whole.early_logits_BSC)
 
 
 def test_equal_logits_cost_ln_256_a_byte():

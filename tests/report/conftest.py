@@ -71,8 +71,8 @@ class Lab:
         for name, source in self.sources.items():
             _yaml(folder / "data" / f"{name}.yaml", {"name": name, "source": source})
         for label in {entry["name"] for block in matrix for entry in block["estimators"]}:
-            window = {"window": 1 if label.endswith("w1") else 8}
-            _yaml(folder / "estimators" / f"{label}.yaml", {"class": "x:Y", "params": window})
+            if not (folder / "estimators" / f"{label}.yaml").is_file():
+                self.estimator(label, "x:Y", {"window": 1 if label.endswith("w1") else 8})
         training = {"lr": 1e-3, "batch_size": 4, "seq_len": 65, "steps": 100}
         model = {"d_model": 16, "n_heads": 2, "n_down": 1, "n_mid": 1, "n_up": 1}
         _yaml(folder / "sizes.yaml", {"tiny": {"model": model, "training": training}})
@@ -81,6 +81,11 @@ class Lab:
         _yaml(self.file, values)
         self.runs = read_experiment(self.file)[1]
         return self.runs
+
+    def estimator(self, label: str, cls: str, params: dict) -> None:
+        """Write a method's YAML, over the one that `plan` would write."""
+        path = self.home / "configs" / "estimators" / f"{label}.yaml"
+        _yaml(path, {"class": cls, "params": params})
 
     def block(self, data: str, labels: list[str], **more) -> dict:
         entries = [
@@ -125,6 +130,7 @@ class Lab:
                 records.append({"kind": "validation", **common})
         text = "".join(json.dumps(record) + "\n" for record in records)
         (folder / "metrics.jsonl").write_text(text)
+        _json(folder / "manifest.json", MANIFEST)
         _json(
             folder / "training.json",
             {
@@ -192,7 +198,7 @@ def made_up_evaluation(run, bpb: float | None) -> dict:
         "seed": run.seed,
         "causal": label != "bpe",
         "learned": label in LEARNED,
-        "curriculum": run.training.curriculum is not None,
+        "curriculum": run.training.curriculum is not None and label in LEARNED,
         "controller": False,
         "documents": 20,
         "windows": 40,
@@ -261,6 +267,12 @@ def _yaml(path: Path, values: dict) -> None:
 
 def _json(path: Path, values: dict) -> None:
     path.write_text(json.dumps(values, allow_nan=False))
+
+
+@pytest.fixture(scope="module")
+def shared_lab(tmp_path_factory) -> Lab:
+    """One for all of a file's tests, which only read it."""
+    return Lab(tmp_path_factory.mktemp("lab"))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -76,6 +77,16 @@ def test_failed_runs_are_done_and_named(four):
     words = line(_states(four), time.time())
     assert "1 failed" in words
     assert words.endswith("complete")
+
+
+def test_scores_of_removed_runs_are_not_the_end(four):
+    for run in four.runs:
+        four.finish(run)
+    assert line(_states(four), time.time()).endswith("complete")
+    shutil.rmtree(four.results / "runs" / four.runs[0].id)
+    words = line(_states(four), time.time())
+    assert "trained 3/4 | evaluated 4/4" in words
+    assert not words.endswith("complete")
 
 
 def test_last_record_skips_a_torn_line(tmp_path):

@@ -10,11 +10,13 @@ import pytest
 
 from rltok_core.errors import UserError
 from rltok_core.report.collect import collect
+from rltok_core.report.edition import Edition
 from rltok_core.report.latex import document, escape
+from rltok_core.report.main_table import csv_values
 from rltok_core.report.reading import caption, interval, number
-from rltok_core.report.rows import compare, rows
+from rltok_core.report.rows import compare
 from rltok_core.report.statistics import estimate
-from rltok_core.report.tables import csv_values, write_tables
+from rltok_core.report.writing import write_product
 
 PROMISED = (
     "data size estimator n_seeds bpb bpb_low bpb_high bpb_early boundary_rate bytes_per_token "
@@ -23,10 +25,10 @@ PROMISED = (
 
 
 def _write(lab):
-    collection = collect(lab.file)
-    all_rows = rows(collection)
-    write_tables(collection, all_rows, lab.home / "out")
-    return all_rows
+    edition = Edition(collect(lab.file))
+    for name in ("main_table", "paired_differences", "provenance"):
+        write_product(name, edition, lab.home / "out")
+    return edition.rows
 
 
 def _read(lab, name="main_table.csv"):
@@ -46,7 +48,7 @@ def test_promised_columns_and_values(lab):
     assert float(uniform["bpb_low"]) < 1.985 < float(uniform["bpb_high"])
     assert (uniform["n_seeds"], uniform["seeds"], uniform["published_bpb"]) == ("2", "0 1", "1.376")
     assert (bpe["causal"], uniform["causal"]) == ("false", "true")
-    assert float(bpe["difference_to_uniform"]) == pytest.approx(-0.035)
+    assert float(bpe["difference_bpb"]) == pytest.approx(-0.035)
     assert (hnet["truth_f1"], hnet["truth_f1_exact"], hnet["floor_bpb"]) == ("0.9", "0.7", "0.47")
     assert hnet["true_model_bpb"] == "0.495"
     assert float(hnet["gap_bpb"]) == pytest.approx(0.18)
@@ -119,9 +121,8 @@ def test_marks_and_caption(lab):
     lab.finish(runs[1])
     lab.finish(runs[2], controller=True)
     lab.finish(runs[3], rate_flag=True)
-    collection = collect(lab.file)
-    all_rows = rows(collection)
-    values = {row.label: csv_values(row, None) for row in all_rows}
+    edition = Edition(collect(lab.file))
+    values = {row.label: csv_values(row, None) for row in edition.rows}
     # the schedule doesn't touch a method that learns nothing
     assert [values[n]["curriculum"] for n in ("uniform", "bpe", "hnet")] == [False, False, True]
     assert values["hnet"]["controller"] is True
@@ -132,7 +133,7 @@ def test_marks_and_caption(lab):
     text = (lab.home / "out" / "main_table.md").read_text()
     for line in ("| bpe \u2020 |", "| hnet \u2021 \u00a7 ! |", "| stride !! |"):
         assert line in text
-    words = caption(collection, all_rows)
+    words = caption(edition)
     for part in ("Student's t interval at 95 %", "another scale and another corpus", "not causal",
                  "rate curriculum", "controller", "collapsed", "10% off"):  # fmt: skip
         assert part in words
@@ -174,7 +175,9 @@ def test_paired_table(lab):
     (record,) = _read(lab, "paired_differences.csv")
     assert (record["estimator"], record["baseline"], record["n_pairs"]) == ("hnet", "uniform", "3")
     assert float(record["difference_bpb"]) == pytest.approx(-0.07)
-    assert float(record["smallest_signed_rank_p"]) == 0.25
+    assert (record["p_sign_flip"], float(record["smallest_p"])) == ("", 0.25)
+    assert 0 < float(record["standard_error_seeds"]) < 0.01
+    assert 0 <= float(record["share_of_variance_seeds"]) <= 1
     assert float(record["documents_low"]) <= -0.069 <= float(record["documents_high"]) + 0.002
     assert compare(all_rows[0], all_rows) is None
 

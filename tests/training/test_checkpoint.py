@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,24 @@ def test_full_disk_keeps_the_old_checkpoint_and_says_so(saved, monkeypatch, when
     assert "No space left" in str(error.value) and "step 6" in str(error.value)
     assert checkpoint.saved_steps(folder) == [4, 6]
     assert not [path for path in folder.iterdir() if "tmp" in path.name or "8" in path.name]
+    assert checkpoint.load_newest(folder, run, "data")["step"] == 6
+
+
+def test_a_file_size_limit_of_the_system_keeps_the_old_checkpoint_and_says_so(saved, forked):
+    """Nothing stands in for the disk here: the kernel itself refuses the write half way."""
+    run, folder = saved
+    big = state(run, 8) | {"weight": torch.zeros(50_000)}
+
+    def limited() -> int:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        return checkpoint.save(folder, 8, big, keep=2) is None
+
+    code, text = forked(limited)
+    assert code == EXIT_USER
+    assert "File too large" in text and "Newest checkpoint kept: step 6" in text
+    assert {path.name for path in folder.iterdir()} == {
+        f"step_0000000{n}.{end}" for n in (4, 6) for end in ("pt", "sha256")
+    }
     assert checkpoint.load_newest(folder, run, "data")["step"] == 6
 
 

@@ -60,15 +60,15 @@ def test_promise_2_rows_and_streams_do_not_depend_on_the_micro_batch(bench):
         trainer = Trainer(run, open_windows(run, Estimator, "train", bench.data, None))
         found = {}
         for step in order:
-            samples, batches = trainer.batches(step)
+            data = trainer.batches(step)
             texts = [
                 (key, ids[:length].tolist())
-                for batch in batches
+                for batch in data.batches
                 for key, ids, length in zip(
                     batch.stream.keys_B, batch.ids_BS, batch.length_B, strict=True
                 )
             ]
-            found[step] = (samples, texts)
+            found[step] = (data.samples, texts)
         return [found[step] for step in range(4)]
 
     assert rows(0, [0, 1, 2, 3]) == rows(2, [3, 1, 0, 2]) == rows(1, [2, 3, 0, 1])
@@ -82,7 +82,7 @@ def test_validation_does_not_depend_on_batches_and_leaves_the_model_as_it_was(be
         trainer = Trainer(run, open_windows(run, Estimator, "train", bench.data, None))
         windows = open_windows(run, Estimator, "validation", bench.data, None)
         before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-        found.append(validate(trainer.model, windows, run, 0.2))
+        found.append(validate(trainer, windows, 0.2))
         assert trainer.model.training
         after = trainer.model.state_dict()
         assert all(torch.equal(value, after[name]) for name, value in before.items())

@@ -1,5 +1,6 @@
 """K31: one writer a run folder."""
 
+import json
 import os
 import signal
 import socket
@@ -45,6 +46,28 @@ def test_K31_the_lock_of_a_killed_process_is_taken_over_with_a_note(tmp_path, fo
         assert "took over" in note and f"pid {pids.read_text()} on" in note
     with run_lock(tmp_path):
         assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETING", "PENDING", ""])
+def test_K31_a_living_job_keeps_its_lock_where_the_kernel_knows_nothing_of_it(
+    tmp_path, monkeypatch, state
+):
+    """As on a file system whose locks don't reach from node to node."""
+    squeue = tmp_path / "bin/squeue"
+    squeue.parent.mkdir()
+    squeue.write_text(f'#!/bin/sh\ncase "$*" in *"--jobs 4711 "*) echo {state} ;; esac\n')
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", str(squeue.parent), prepend=":")
+    who = {"pid": 1, "host": "elsewhere", "slurm_job": "4711"}
+    (tmp_path / "lock").write_text(json.dumps(who))
+    if state in ("RUNNING", "COMPLETING"):
+        with pytest.raises(UserError, match="pid 1 on elsewhere, SLURM job 4711") as error:
+            run_lock(tmp_path).__enter__()
+        assert error.value.code == EXIT_LOCKED
+        assert json.loads((tmp_path / "lock").read_text()) == who
+        monkeypatch.setenv("SLURM_JOB_ID", "4711")  # put back into the queue, on another node
+    with run_lock(tmp_path):
+        assert json.loads((tmp_path / "lock").read_text())["pid"] == os.getpid()
 
 
 def test_an_error_inside_releases_the_lock(tmp_path, capsys):

@@ -23,42 +23,10 @@ from rltok_core.training.lock import run_lock
 from rltok_core.training.loop import train
 from rltok_core.training.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 KILL = {"SPY_DO": str(int(signal.SIGKILL))}
 UNIFORM = {"label": "uniform", "class": "rltok_core.boundaries.uniform:Uniform"}
-
-
-def lines(out: Path, kind: str | None = None) -> list[dict]:
-    """The metric lines without their clock."""
-    found = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    for line in found:
-        assert line.pop("seconds") > 0
-    return [line for line in found if kind in (None, line["kind"])]
-
-
-def leaves(values, prefix=""):
-    """Every leaf of nested dicts and lists with its path."""
-    if isinstance(values, dict | list):
-        items = values.items() if isinstance(values, dict) else enumerate(values)
-        for key, value in items:
-            yield from leaves(value, f"{prefix}/{key}")
-    else:
-        yield prefix, values
-
-
-def assert_same_run(one: Path, other: Path, steps: int) -> None:
-    """Final weights, optimiser, random state and metrics, bit for bit."""
-    for name in ("final.pt", checkpoint.checkpoint_path(Path("checkpoints"), steps)):
-        states = [torch.load(out / name, weights_only=True) for out in (one, other)]
-        for state in states:
-            for clock in ("seconds", "peak_memory_bytes", "resumed_from"):
-                state.get("progress", {}).pop(clock, None)
-            state["config"].pop("runtime")
-        a, b = (dict(leaves(state)) for state in states)
-        assert a.keys() == b.keys()
-        for key, value in a.items():
-            same = torch.equal(value, b[key]) if torch.is_tensor(value) else value == b[key]
-            assert same, f"{name}: {key}"
-    assert lines(one) == lines(other)
 
 
 @pytest.fixture
@@ -71,9 +39,9 @@ def k09(bench):
 def test_K09_ten_steps_are_five_a_kill_and_five(bench, forked, k09, capsys):
     whole, once, twice = (bench.folder / name for name in ("whole", "once", "twice"))
     assert train(k09, bench.data, whole) == 0
-    rates = [line["lr"] for line in lines(whole, "train")]
+    rates = [line["lr"] for line in bench.lines(whole, "train")]
     assert rates == [0.5, 1, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125]
-    samples = [line["samples"] for line in lines(whole, "train")]
+    samples = [line["samples"] for line in bench.lines(whole, "train")]
     # 12 windows in batches of 4: three steps are one epoch, each window once
     assert all(sorted(sum(samples[i : i + 3], [])) == list(range(12)) for i in (0, 3, 6))
 
@@ -83,14 +51,14 @@ def test_K09_ten_steps_are_five_a_kill_and_five(bench, forked, k09, capsys):
             assert code == -signal.SIGKILL, text
             assert not (out / "final.pt").exists() and not (out / "training.json").exists()
         assert forked(lambda out=out: train(k09, bench.data, out))[0] == 0
-        assert_same_run(whole, out, 10)
-        assert [line["step"] for line in lines(out, "train")] == list(range(1, 11))
-        assert [line["step"] for line in lines(out, "validation")] == [3, 6, 9, 10]
+        bench.assert_same_run(whole, out, 10)
+        assert [line["step"] for line in bench.lines(out, "train")] == list(range(1, 11))
+        assert [line["step"] for line in bench.lines(out, "validation")] == [3, 6, 9, 10]
     # killed in step 6 with a checkpoint every 2: from 4; twice: from 2 (killed in 4), then 4
     record = json.loads((once / "training.json").read_text())
     assert record["resumed_from"] == [4]
     assert json.loads((twice / "training.json").read_text())["resumed_from"] == [2, 4]
-    final = lines(whole, "validation")[-1]
+    final = bench.lines(whole, "validation")[-1]
     assert record["validation_bpb"] == final["bpb"] and record["bytes"] == final["bytes"]
     assert record["status"] == "complete" and record["run_hash"] == k09.hash
 
@@ -107,10 +75,10 @@ def test_K29_killed_at_55_of_100_goes_on_from_50(bench, forked):
     killed, text = forked(lambda: train(run, bench.data, out), SPY_AT="55", **KILL)
     assert killed == -signal.SIGKILL, text
     assert checkpoint.saved_steps(out / "checkpoints") == [40, 50]
-    assert len(lines(out)) == 54
+    assert len(bench.lines(out)) == 54
     code, text = forked(lambda: train(run, bench.data, out))
     assert code == 0 and "going on from step 50 of 100" in text
-    assert [line["step"] for line in lines(out, "train")] == list(range(1, 101))
+    assert [line["step"] for line in bench.lines(out, "train")] == list(range(1, 101))
     assert json.loads((out / "training.json").read_text())["resumed_from"] == [50]
 
 
@@ -127,7 +95,7 @@ def test_promise_1_kill_9_of_the_command_itself(bench):
     assert killed.returncode == -signal.SIGKILL
     assert train(run, bench.data, out) == 0
     assert train(run, bench.data, whole) == 0
-    assert_same_run(whole, out, 12)
+    bench.assert_same_run(whole, out, 12)
 
 
 def test_promise_3_a_truncated_newest_checkpoint_costs_two_steps_and_nothing_else(
@@ -141,7 +109,7 @@ def test_promise_3_a_truncated_newest_checkpoint_costs_two_steps_and_nothing_els
     text = capsys.readouterr().err
     assert f"checkpoint {newest} is damaged" in text and "going on from step 4 of 12" in text
     assert train(run, bench.data, whole) == 0
-    assert_same_run(whole, out, 12)
+    bench.assert_same_run(whole, out, 12)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
@@ -159,7 +127,7 @@ def test_promise_4_a_signal_saves_and_leaves_to_be_requeued(bench, forked, numbe
     assert not (out / "final.pt").exists() and not (out / "training.json").exists()
     assert train(run, bench.data, out) == 0
     assert train(run, bench.data, whole) == 0
-    assert_same_run(whole, out, 12)
+    bench.assert_same_run(whole, out, 12)
 
 
 def test_K11_a_gradient_that_turns_nan_stops_before_the_step(bench, forked):
@@ -184,7 +152,7 @@ def test_K11_a_gradient_that_turns_nan_stops_before_the_step(bench, forked):
     state = checkpoint.load_newest(out / "checkpoints", run, "c0ffee" * 8)
     assert all(value.isfinite().all() for value in state["model"].values())
     assert state["progress"]["step"] == 6
-    assert [line["step"] for line in lines(out)] == [1, 2, 3, 4, 5, 6]
+    assert [line["step"] for line in bench.lines(out)] == [1, 2, 3, 4, 5, 6]
     assert not [path for path in out.rglob("*") if "final" in path.name or "best" in path.name]
     assert not (out / "training.json").exists()
 
@@ -253,7 +221,7 @@ def test_a_disk_that_fills_up_costs_nothing_already_made(bench, monkeypatch):
     assert not list((out / "checkpoints").glob(".*"))
     assert train(run, bench.data, out) == 0
     assert train(run, bench.data, whole) == 0
-    assert_same_run(whole, out, 12)
+    bench.assert_same_run(whole, out, 12)
 
 
 def test_another_configuration_in_the_folder_is_refused(bench):
@@ -272,9 +240,9 @@ def test_accumulated_micro_batches_give_the_whole_batch_gradient(bench, micro_ba
     def gradient(micro: int) -> torch.Tensor:
         run = bench.run(estimator=UNIFORM, batch_size=8, runtime={"micro_batch": micro})
         trainer = Trainer(run, open_windows(run, Estimator, "train", bench.data, None))
-        _, batches = trainer.batches(0)
-        assert len({int(n) for batch in batches for n in batch.length_B}) > 1
-        sums, _ = trainer.gradient(batches, 0.2)
+        data = trainer.batches(0)
+        assert len({int(n) for batch in data.batches for n in batch.length_B}) > 1
+        sums, _ = trainer.gradient(data, 0.2)
         grads = [p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None]
         return torch.cat(grads), sums
 
@@ -293,7 +261,7 @@ def test_curriculum_and_controller_move_rate_and_bias(bench):
         controller={"gain": 0.1, "limit": 8.0},
     )
     assert train(run, bench.data, out) == 0
-    found = lines(out, "train")
+    found = bench.lines(out, "train")
     fall = [1, 1, 0.9, 0.725, 0.55, 0.375, 0.2, 0.2, 0.2, 0.2]
     assert [line["target_rate"] for line in found] == pytest.approx(fall)
     assert [line["boundary_rate"] for line in found[:2]] == [1, 1]
@@ -307,11 +275,12 @@ def test_bf16_keeps_master_weights_and_states_in_float32(bench):
     assert train(bench.run(steps=3, precision="bf16"), bench.data, out) == 0
     path = checkpoint.checkpoint_path(out / "checkpoints", 3)
     state = torch.load(path, weights_only=True)
-    kinds = {v.dtype for _, v in leaves([state["model"], state["optimizer"]]) if torch.is_tensor(v)}
+    values = dict(bench.leaves([state["model"], state["optimizer"]])).values()
+    kinds = {value.dtype for value in values if torch.is_tensor(value)}
     assert kinds == {torch.float32}
     float_out = bench.folder / "float"
     assert train(bench.run(steps=3), bench.data, float_out) == 0
-    loose, exact = (line["loss"] for line in (lines(out)[0], lines(float_out)[0]))
+    loose, exact = (line["loss"] for line in (bench.lines(out)[0], bench.lines(float_out)[0]))
     assert loose != exact and loose == pytest.approx(exact, rel=0.02)
 
 

@@ -49,6 +49,28 @@ def batch_of(*documents: bytes) -> Batch:
     return Batch(ids_BS, sizes, RandomStream(list(range(len(documents)))))
 
 
+class Drawn(Pattern):
+    """A boundary where the row's random number is below 0.4; three draws a row."""
+
+    samples = 3
+
+    def propose(self, x_BSD, batch, target_rate):
+        self.chosen = batch.stream.uniform(batch.ids_BS.shape[1]) < 0.4
+        return super().propose(x_BSD, batch, target_rate)
+
+
+class OneDraw(RandomStream):
+    """The stream of one draw alone of RandomStream.repeated."""
+
+    def __init__(self, stream, sample, samples):
+        super().__init__(stream.keys_B)
+        self.whole, self.place = stream.repeated(samples, False), (sample, samples)
+
+    def uniform(self, length, channel="boundary"):
+        sample, samples = self.place
+        return self.whole.uniform(length, channel).chunk(samples)[sample]
+
+
 LONG = bytes(range(64, 128))
 TEXTS = (b"the cat sat\n", b"on", b" every mat. and so on")
 
@@ -124,3 +146,35 @@ def test_whitespace_share_counts_as_the_evaluation_does():
     marked, whitespace = whitespace_counts(batch, boundary_BS)
     assert (marked, whitespace) == (expected.marked, expected.whitespace)
     assert 0 < expected.marked < expected.whitespace
+
+
+def test_several_draws_are_as_many_batches_that_share_the_down_layers():
+    batch = batch_of(*TEXTS)
+    estimator = Drawn({}, MODEL.d_model, 0.2, 66)
+    model = UNet(MODEL, estimator, 0)
+    calls = []
+    model.down[0].register_forward_hook(lambda module, inputs, output: calls.append(len(output)))
+    whole = objective(model, batch, TRAINING, 0.2)
+    assert calls == [3] and whole.prediction.batch.samples == 3
+    whole.loss.backward()
+    found = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    estimator.samples = 1
+    parts = []
+    for sample in range(3):
+        drawn = batch.with_stream(OneDraw(batch.stream, sample, 3))
+        parts.append(objective(model, drawn, TRAINING, 0.2))
+        (parts[-1].loss / 3).backward()
+        block = whole.prediction.proposal.boundary_BS.chunk(3)[sample]
+        assert torch.equal(block, parts[-1].prediction.proposal.boundary_BS)
+    assert float(whole.nats) == pytest.approx(sum(float(p.nats) for p in parts) / 3, rel=1e-6)
+    assert float(whole.nats_early) == pytest.approx(float(parts[0].nats_early), rel=1e-6)
+    for name, value in whole.terms.items():
+        assert float(value) == pytest.approx(sum(float(p.terms[name]) for p in parts) / 3, rel=1e-5)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(found[name], parameter.grad, rtol=1e-4, atol=1e-6)
+    one, all_ = batch_of(*TEXTS), whole.prediction.batch
+    boundaries, positions = boundary_counts(all_, whole.prediction.proposal.boundary_BS)
+    assert positions == 3 * one.length_B.sum()
+    each = [boundary_counts(one, p.prediction.proposal.boundary_BS)[0] for p in parts]
+    assert boundaries == sum(each)

@@ -55,6 +55,14 @@ def test_no_curriculum_for_rules_or_where_it_is_off():
     assert schedule.curriculum_ends(config(curriculum=curriculum), learned=False) == 0
 
 
+def test_a_curriculum_for_rules_moves_them_as_it_moves_the_others():
+    cfg = config(steps=100, target_rate=0.2, curriculum=CurriculumConfig(rules=True))
+    for step in range(100):
+        rates = [schedule.target_rate(step, cfg, learned) for learned in (True, False)]
+        assert rates[0] == rates[1]
+    assert schedule.curriculum_ends(cfg, learned=False) == 50
+
+
 def test_curriculum_that_opens_to_the_end_of_its_fall_jumps_to_the_target():
     cfg = config(curriculum=CurriculumConfig(open_until=0.5, end=0.2))
     rates = [schedule.target_rate(step, cfg, learned=True) for step in range(10)]

@@ -1,4 +1,4 @@
-"""A user's own estimator, in a folder of theirs, goes through the whole pipeline unaided."""
+"""A user's own estimator, in a folder of theirs, goes through pipeline and laboratory unaided."""
 
 import csv
 import json
@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from rltok_core.boundaries.new_estimator import write
+from rltok_core.cli import main
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -39,3 +40,20 @@ def test_a_plugin_is_in_the_table_and_the_figures(tmp_path, in_folder):
     assert summary["status"] == "complete" and summary["parameters"]["policy"] == 16 + 1
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").open(encoding="utf-8")]
     assert any("policy" in one["terms"] for one in metrics if one["kind"] == "train")
+
+
+def test_a_plugin_is_in_the_laboratorys_table(tmp_path):
+    write("my_own", tmp_path / "mine")
+    lab = yaml.safe_load((REPO / "configs/gradlab.yaml").read_text("utf-8"))
+    lab |= {"plugins": [str(tmp_path / "mine")], "estimators": ["rloo", "my_own"], "beside": []}
+    lab |= {"positions": 4, "joint_positions": 4, "batches": [1, 2], "gammas": [1]}
+    lab["training"] |= {"steps": 2, "batch_size": 2}
+    (tmp_path / "lab.yaml").write_text(yaml.safe_dump(lab), encoding="utf-8")
+    out = tmp_path / "gradlab"
+    assert main(["gradlab", "--config", str(tmp_path / "lab.yaml"), "--out", str(out)]) == 0
+    with open(out / "table.csv", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["estimator"] == "my_own"]
+    assert {row["params"] for row in rows} == {"init", "trained"}
+    # it looks one step ahead and centres over the batch: not unbiased, and said so
+    assert all(float(row["bias"]) > 1e-3 and float(row["rel_variance"]) > 0 for row in rows)
+    assert "my_own" in (out / "table.md").read_text("utf-8")

@@ -121,7 +121,7 @@ def test_a_new_title_or_runtime_makes_the_report_again_and_nothing_else(workflow
 
 
 def test_changed_report_code_draws_again_and_trains_nothing(workflow):
-    with edited(workflow.home / "rltok_core/report/figures.py", '"""', '"""Restyled. '):
+    with edited(workflow.home / "rltok_core/report/charts.py", '"""', '"""Restyled. '):
         assert workflow.plan().keys() == {"report", "all"}
 
 

@@ -23,7 +23,7 @@ rule data_shard:
         out=f"{RESULTS}/data/{{data}}",
         index=lambda wildcards: int(wildcards.shard),
     shell:
-        "python -m rltok_core data shard --config {params.config:q} --out {params.out:q}"
+        "exec python -m rltok_core data shard --config {params.config:q} --out {params.out:q}"
         " --index {params.index} > {log:q} 2>&1"
 
 
@@ -45,5 +45,5 @@ rule build_data:
         inputs=lambda wildcards: identities(wildcards.data),
         config=f"{RESULTS}/configs/data/{{data}}.yaml",
     shell:
-        "python -m rltok_core data build --config {params.config:q} --out $(dirname {output.manifest:q})"
+        "exec python -m rltok_core data build --config {params.config:q} --out $(dirname {output.manifest:q})"
         " > {log:q} 2>&1"

@@ -11,13 +11,15 @@ rule evaluate:
         scores=f"{RESULTS}/evaluations/{{run}}/evaluation.json",
         documents=f"{RESULTS}/evaluations/{{run}}/documents.csv",
         heatmap=f"{RESULTS}/evaluations/{{run}}/heatmap.json",
+        probes=f"{RESULTS}/evaluations/{{run}}/probes.json",
     log:
         f"{RESULTS}/logs/evaluate/{{run}}.log",
     threads: lambda wildcards: RUNS[wildcards.run].runtime.threads
     resources:
         gpu=lambda wildcards: min(1, RUNS[wildcards.run].runtime.gpus),
+        cpus_per_task=lambda wildcards: RUNS[wildcards.run].runtime.threads,
         mem_mb=lambda wildcards, attempt: memory_mb(RUNS[wildcards.run], attempt),
-        runtime=120,
+        runtime=lambda wildcards, attempt: 120 * attempt,
     params:
         hash=lambda wildcards: RUNS[wildcards.run].evaluation_hash,
         config=f"{RESULTS}/configs/{{run}}.yaml",
@@ -26,5 +28,5 @@ rule evaluate:
         prepared=lambda wildcards, input: option("--prepared", input.prepared),
         bpe=lambda wildcards, input: option("--bpe", input.bpe),
     shell:
-        "python -m rltok_core evaluate --config {params.config:q} {params.run} {params.data} {params.prepared} {params.bpe}"
+        "exec python -m rltok_core evaluate --config {params.config:q} {params.run} {params.data} {params.prepared} {params.bpe}"
         " --out $(dirname {output.scores:q}) > {log:q} 2>&1"

@@ -7,7 +7,7 @@ rule report:
     input:
         scores=expand(f"{RESULTS}/evaluations/{{run}}/evaluation.json", run=RUNS),
         summaries=expand(f"{RESULTS}/runs/{{run}}/training.json", run=RUNS),
-        code=sorted((HOME / "rltok_core" / "report").glob("*.py")),
+        code=sorted((HOME / "rltok_core" / "report").glob("*.*")),
     output:
         **{
             name: report(f"{FIGURES}/{file}", caption=f"../report/{name}.rst", category=heading)
@@ -24,5 +24,25 @@ rule report:
         hash=digest(EXPERIMENT.model_dump(mode="json")),
         experiment=f"{RESULTS}/configs/experiments/{EXPERIMENT.name}.yaml",
     shell:
-        "python -m rltok_core report --experiment {params.experiment:q}"
+        "exec python -m rltok_core report --experiment {params.experiment:q}"
         " --out $(dirname {output.table:q}) > {log:q} 2>&1"
+
+
+# Each table and figure under its own name (`snakemake main_table`), from whatever runs exist now:
+# nothing is trained for it, and a missing run is a marked gap. No output is declared: the file is
+# the report's, and whoever asks by name wants it drawn anew.
+for NAME in PRODUCTS:
+
+    rule:
+        name:
+            NAME
+        log:
+            f"{RESULTS}/logs/report/{EXPERIMENT.name}_{NAME}.log",
+        localrule: True
+        params:
+            experiment=f"{RESULTS}/configs/experiments/{EXPERIMENT.name}.yaml",
+            figures=FIGURES,
+            only=NAME,
+        shell:
+            "python -m rltok_core report --experiment {params.experiment:q} --out {params.figures:q}"
+            " --only {params.only:q} 2>&1 | tee {log:q}"

@@ -13,9 +13,13 @@ rule train:
         f"{RESULTS}/logs/train/{{run}}.log",
     # the longest first, so that none is left running alone at the end
     priority: lambda wildcards: training_flops(RUNS[wildcards.run]) / 1e9
-    threads: lambda wildcards: RUNS[wildcards.run].runtime.threads
+    threads: lambda wildcards: processors(RUNS[wildcards.run])
     resources:
         gpu=lambda wildcards: RUNS[wildcards.run].runtime.gpus,
+        nodes=1,
+        # a resource and no parameter: how many ranks there are is no reason to train again
+        ranks=lambda wildcards: ranks(RUNS[wildcards.run]),
+        cpus_per_task=lambda wildcards: processors(RUNS[wildcards.run]),
         mem_mb=lambda wildcards, attempt: memory_mb(RUNS[wildcards.run], attempt),
         runtime=lambda wildcards, attempt: minutes(RUNS[wildcards.run], attempt),
     params:
@@ -24,5 +28,5 @@ rule train:
         data=lambda wildcards, input: option("--data", [input.data]),
         prepared=lambda wildcards, input: option("--prepared", input.prepared),
     shell:
-        "python -m rltok_core train --config {params.config:q} {params.data} {params.prepared}"
-        " --out $(dirname {output.model:q}) > {log:q} 2>&1"
+        "exec python -m rltok_core train --config {params.config:q} {params.data} {params.prepared}"
+        " --out $(dirname {output.model:q}) --ranks {resources.ranks} --requeue > {log:q} 2>&1"

@@ -207,7 +207,7 @@ def _parquet(path: str, column: str) -> Iterator[tuple[str, bytes | None]]:
                 for value in texts_of(batch.column(0), path, column):
                     yield f"{path}:row {number}", value
                     number += 1
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # the latter from its schema
         raise UserError(f"{path}: not a readable parquet file: {error}") from None
 
 

@@ -320,7 +320,9 @@ def bench(plan: Plan, say: Callable[[str], None], device: str = "cuda") -> dict:
 
     checks = []
     for check in (_scans, _attention, _whole_model):
-        checks += attempt(f"correctness, {check.__name__}", 0, check, plan, device) or []
+        checks += (
+            attempt(f"correctness, {check.__name__}", float("-inf"), check, plan, device) or []
+        )
     for one in checks:
         one["ok"] = one["error"] <= one["tolerance"]
     peak = attempt("matmul peak", 10, peak_flops, plan, device)

@@ -36,6 +36,7 @@ PRODUCTS: dict[str, Product] = {
     "ablation_table": Product("The paper's ablations", "paper_tables:ablation_table"),
     "rate_table": Product("Boundary rates", "paper_tables:rate_table"),
     "curriculum_table": Product("The rate curriculum", "curriculum:curriculum_table"),
+    "scripts_table": Product("Other scripts", "scripts_table:scripts_table"),
     "ledger_table": Product("Fidelity ledger", "ledger:ledger_table"),
     "paired_differences": Product("Differences to the baseline", "differences:differences"),
     "bpb_by_method": Product("Bits per byte by method", "charts:bpb_by_method"),

@@ -1,4 +1,4 @@
-"""One item ahead: the right one, whatever is asked for; errors come through; it is really ahead."""
+"""One item ahead: the right one, whatever is asked for; errors come through; it is ahead."""
 
 import threading
 

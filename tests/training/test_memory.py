@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rltok_core.data.documents import Document
-from rltok_core.data.store import ByteStore, release, write_split
+from rltok_core.data.store import ByteStore, SplitWriter, release
 from rltok_core.training.loop import train
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -61,7 +61,9 @@ def test_pages_of_a_store_are_given_back(tmp_path):
             return int(file.read().split()[2]) * os.sysconf("SC_PAGE_SIZE")
 
     size = 64 << 20
-    write_split(tmp_path / "s", np.array([size]), [Document("x", bytes(size - 1) + b"\7")], False)
+    writer = SplitWriter(tmp_path / "s", 1, size, with_truth=False)
+    writer.add(Document("x", bytes(size - 1) + b"\7"))
+    writer.close()
     store = ByteStore.open(tmp_path / "s")
     before = mapped()
     assert int(store.bytes.sum()) == 7

@@ -11,6 +11,7 @@ import numpy as np
 from rltok_core.report.collect import Result
 from rltok_core.report.curves import by_corpus, corpus_title, plain
 from rltok_core.report.edition import Block, Edition, NothingToShow, Picture, Table, picture
+from rltok_core.report.heatmaps import PROBABILITY
 from rltok_core.report.reading import (
     DASH,
     LEAK_WORDS,
@@ -199,12 +200,13 @@ def suite(edition: Edition) -> Picture:
     figure.set_figwidth(6.75)
     for ax, (key, group) in zip(axes[:, 0], groups.items(), strict=True):
         rates = np.array([[_rates(row).get(title, np.nan) for title in titles] for row in group])
-        ax.imshow(rates, vmin=0, vmax=1, cmap="cividis_r", aspect="auto", alpha=0.6)
+        ax.imshow(rates, vmin=0, vmax=1, cmap=PROBABILITY, aspect="auto")
         for (y, x), rate in np.ndenumerate(rates):
             words = DASH if np.isnan(rate) else f"{rate:.2f}"
             ax.text(x, y, words, ha="center", va="center", fontsize=7, color=INK)
         ax.set_yticks(range(len(group)), [plain(row.name) for row in group])
-        ax.set_xticks(range(len(titles)), titles if ax is axes[-1, 0] else [], rotation=20)
+        shown = titles if ax is axes[-1, 0] else [""] * len(titles)
+        ax.set_xticks(range(len(titles)), shown, rotation=20, ha="right", rotation_mode="anchor")
         ax.grid(visible=False)
         ax.tick_params(length=0)
         ax.set_title(f"trained on {corpus_title(key)}, target {group[0].target_rate:g}")

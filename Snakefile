@@ -18,6 +18,7 @@ localrules:
     all,
     report,
     downstream,
+    downstream,
 
 
 # Runs and scores are asked for beside the report: the committed edition of paper_figures would

@@ -61,10 +61,13 @@ class Step:
         self.config = TrainingConfig(steps=1, lr=1e-3, precision=precision, target_rate=RATE)
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fused)
 
+    def autocast(self):
+        return autocast(self.batch.ids_BS.device.type, self.config)
+
     def gradient(self):
         """Forward and backward; returns the objective."""
         self.optimizer.zero_grad(set_to_none=True)
-        with autocast(self.batch.ids_BS.device.type, self.config):
+        with self.autocast():
             result = objective(self.model, self.batch, self.config, RATE)
         result.loss.backward()
         return result

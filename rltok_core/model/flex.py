@@ -28,9 +28,7 @@ def _listed(chosen_NN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return chosen_NN.sum(1).int()[None, None], order_NN.int()[None, None]
 
 
-def _block_mask(
-    seen_NN: torch.Tensor, whole_NN: torch.Tensor, mask_mod, length: int
-) -> BlockMask:
+def _block_mask(seen_NN: torch.Tensor, whole_NN: torch.Tensor, mask_mod, length: int) -> BlockMask:
     """Blocks seen in part go through mask_mod; those seen whole don't."""
     return BlockMask.from_kv_blocks(
         *_listed(seen_NN & ~whole_NN),

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from rltok_core.bench.reference import reference
 from rltok_core.model.scans import CHUNK, discounted_suffix_sum, ema_scan
 
 
@@ -22,12 +23,7 @@ def test_discounted_suffix_sum_equals_a_loop(length, gamma):
     assert torch.equal(r_BS[:, -1], discounted_suffix_sum(r_BS, gamma)[:, -1])
 
 
-def _loop(y_BTD, p_BT):
-    state_BD, states = torch.zeros_like(y_BTD[:, 0]), []
-    for t in range(y_BTD.shape[1]):
-        state_BD = p_BT[:, t, None] * y_BTD[:, t] + (1 - p_BT[:, t, None]) * state_BD
-        states.append(state_BD)
-    return torch.stack(states, 1)
+_loop = reference("ema").moving_average
 
 
 @pytest.mark.parametrize("length", [1, 7, CHUNK, CHUNK + 1, 3 * CHUNK - 5])

@@ -22,15 +22,9 @@ from rltok_core.model.unet import UNet
 KINDS = {True: "sliding_attention", False: "full_attention"}
 
 
-def interleaved(weight_DX: torch.Tensor, heads: int) -> torch.Tensor:
-    """Rows of their q or k projection in our order: channel pair j is (2j, 2j + 1), theirs
-    (j, j + d/2)."""
-    halves = weight_DX.unflatten(0, (heads, 2, -1))
-    return halves.transpose(1, 2).flatten(0, 2)
-
-
 def halved(weight_DX: torch.Tensor, heads: int) -> torch.Tensor:
-    """The inverse of interleaved()."""
+    """Rows of our q or k projection in their order: channel pair j is (j, j + d/2), ours
+    (2j, 2j + 1)."""
     pairs = weight_DX.unflatten(0, (heads, -1, 2))
     return pairs.transpose(1, 2).flatten(0, 2)
 

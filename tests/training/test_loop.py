@@ -6,6 +6,7 @@ a real signal, in a forked process, at no random time.
 
 import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import torch
 from rltok_core.boundaries.contract import Estimator
 from rltok_core.config.experiment import write_run
 from rltok_core.errors import EXIT_LOCKED, EXIT_NOT_FINITE, EXIT_REQUEUE, EXIT_USER, UserError
-from rltok_core.training import checkpoint, files
+from rltok_core.training import checkpoint, files, loop
 from rltok_core.training.inputs import open_windows
 from rltok_core.training.lock import run_lock
 from rltok_core.training.loop import train
@@ -128,6 +129,35 @@ def test_promise_4_a_signal_saves_and_leaves_to_be_requeued(bench, forked, numbe
     assert train(run, bench.data, out) == 0
     assert train(run, bench.data, whole) == 0
     bench.assert_same_run(whole, out, 12)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("place", ["validation", "checkpoint"])
+def test_promise_4_a_signal_in_validation_or_while_a_checkpoint_is_written(
+    bench, forked, number, place
+):
+    """Validation comes after step 3, the first checkpoint after 2: its signal is seen a step on."""
+    run, out = bench.run(validate_every=3), bench.folder / "run"
+
+    def interrupted() -> int:
+        module, name = (loop, "validate") if place == "validation" else (files, "sync_folder")
+        real = getattr(module, name)
+
+        def signalled(*given):
+            if place == "validation" or given[0].name == "checkpoints":
+                os.kill(os.getpid(), number)
+            return real(*given)
+
+        setattr(module, name, signalled)
+        return train(run, bench.data, out)
+
+    code, text = forked(interrupted)
+    assert code == EXIT_REQUEUE
+    assert f"{signal.Signals(number).name}: saved at step 3" in text
+    assert checkpoint.saved_steps(out / "checkpoints") == [2, 3]
+    assert train(run, bench.data, out) == 0
+    assert train(run, bench.data, bench.folder / "whole") == 0
+    bench.assert_same_run(bench.folder / "whole", out, 12)
 
 
 def test_K11_a_gradient_that_turns_nan_stops_before_the_step(bench, forked):

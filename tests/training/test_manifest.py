@@ -49,3 +49,5 @@ def test_provenance_is_strict_json_and_names_the_parts(bench):
     assert found["run_hash"] == run.hash and found["data_hash"] == "data"
     assert found["packages"]["torch"] == torch.__version__
     assert found["device"] == "cpu" and found["device_name"] and found["threads"] == 1
+    # the tiny size's window is 4
+    assert found["kernels"]["byte_attention"] == "loops (first choice)"

@@ -59,8 +59,7 @@ def test_pure_bf16_starts_near_float32_and_is_evaluated_in_float32(bench, tmp_pa
         windows = open_windows(run, estimator_class(run.estimator), "train", bench.data, None)
         torch.manual_seed(0)  # of the estimator's own weights
         trainer = Trainer(run, windows)
-        _, batches = trainer.batches(0)
-        losses[precision] = float(trainer.gradient(batches, 0.2)[0]["nats"])
+        losses[precision] = float(trainer.gradient(trainer.batches(0), 0.2)[0]["nats"])
     assert losses["bf16_pure"] != losses["float32"]
     assert losses["bf16_pure"] == pytest.approx(losses["float32"], rel=0.01)
     assert train(run, bench.data, tmp_path) == 0

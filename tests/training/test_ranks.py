@@ -15,6 +15,7 @@ import torch
 from rltok_core.boundaries.contract import Estimator
 from rltok_core.boundaries.registry import estimator_class
 from rltok_core.config.experiment import write_run
+from rltok_core.config.schema import RuntimeConfig
 from rltok_core.errors import (
     EXIT_LOCKED,
     EXIT_NOT_FINITE,
@@ -25,6 +26,7 @@ from rltok_core.errors import (
 )
 from rltok_core.training import checkpoint, cli, files, loop, ranks
 from rltok_core.training.inputs import open_windows
+from rltok_core.training.launch import Nodes, launch, ranks_wanted, slurm_nodes
 from rltok_core.training.lock import run_lock
 from rltok_core.training.loop import train
 from rltok_core.training.ranks import join
@@ -333,3 +335,42 @@ def test_the_launcher_passes_signals_on_and_codes_back(bench, forked, command, w
     code, text = forked(start, **environment)
     assert code == 0 and "going on from step" in text, text
     bench.assert_same_run(whole, out, 12)
+
+
+@pytest.mark.slow
+def test_a_killed_rank_and_a_killed_launcher(bench, forked, command, whole, out):
+    """The first: code 5 and the rank named. The second: the ranks notice, save and leave."""
+    start, environment = command
+    spy = {"SPY_AT": "5", "SPY_RANK": "1", **KILL}
+    code, text = forked(start, **environment, **spy)
+    assert code == EXIT_RANK_LOST and "rank 1 died of signal 9" in text, text
+    assert checkpoint.saved_steps(out / "checkpoints") == [2, 4]
+    spy = {"SPY_AT": "2", "SPY_LAUNCHER": "1", "SPY_DO": str(int(signal.SIGKILL))}
+    code, text = forked(start, **environment, **spy)  # waits until the ranks have closed stderr
+    assert code == -signal.SIGKILL
+    assert "SIGTERM: saved at step 6" in text, text
+    assert forked(start, **environment)[0] == 0
+    bench.assert_same_run(whole, out, 12)
+
+
+def test_nodes_of_a_slurm_step_meet_on_its_first_node(monkeypatch, tmp_path):
+    assert slurm_nodes({"SLURM_JOB_ID": "7", "SLURM_NNODES": "2"}) == Nodes()
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text('#!/bin/sh\n[ "$*" = "show hostnames n[1-2]" ] && printf "n1\\nn2\\n"\n')
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    step = {"SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2"}
+    step |= {"SLURM_STEP_NODELIST": "n[1-2]", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "3"}
+    assert slurm_nodes(step) == Nodes(2, "n1:20710", "7.3")
+    with pytest.raises(UserError, match="4 tasks on 2 nodes.*--ntasks-per-node=1"):
+        slurm_nodes(step | {"SLURM_STEP_NUM_TASKS": "4"})
+    with pytest.raises(UserError, match="3 ranks can't be shared out evenly over 2 nodes"):
+        launch([], 3, slurm_nodes(step))
+
+
+def test_ranks_wanted():
+    cuda = RuntimeConfig(device="cuda", gpus=4)
+    assert ranks_wanted(None, RuntimeConfig()) == ranks_wanted(None, RuntimeConfig(gpus=4)) == 1
+    assert ranks_wanted(None, cuda) == 4 and ranks_wanted(2, cuda) == 2
+    with pytest.raises(UserError, match="--ranks must be at least 1"):
+        ranks_wanted(0, cuda)

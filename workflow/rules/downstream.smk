@@ -21,6 +21,7 @@ rule downstream_run:
     threads: lambda wildcards: RUNS[wildcards.run].runtime.threads
     resources:
         gpu=lambda wildcards: min(1, RUNS[wildcards.run].runtime.gpus),
+        cpus_per_task=lambda wildcards: RUNS[wildcards.run].runtime.threads,
         mem_mb=lambda wildcards, attempt: 2000 + memory_mb(RUNS[wildcards.run], attempt),
         runtime=240,
     params:
@@ -30,5 +31,5 @@ rule downstream_run:
         source=EXPERIMENT.downstream.source,
         limit=f"--limit {EXPERIMENT.downstream.limit}" if EXPERIMENT.downstream.limit else "",
     shell:
-        "python -m rltok_core downstream {params.run} {params.data} {params.prepared}"
+        "exec python -m rltok_core downstream {params.run} {params.data} {params.prepared}"
         " --source {params.source} {params.limit} --out {output.scores:q} > {log:q} 2>&1"

@@ -61,9 +61,16 @@ class DataConfig(Strict):
     )
 
     @property
+    def identity(self) -> dict[str, Any]:
+        """What is hashed: how many parts a hub dataset is read in decides nothing."""
+        values = self.model_dump(mode="json")
+        values["source"].pop("shards", None)
+        return values
+
+    @property
     def hash(self) -> str:
         """sha256 of everything that decides the stored bytes (not `windows`)."""
-        return digest(self.model_dump(mode="json", exclude={"windows"}))
+        return digest({k: v for k, v in self.identity.items() if k != "windows"})
 
     @property
     def id(self) -> str:
@@ -225,7 +232,7 @@ class RunConfig(Strict):
     def hash(self) -> str:
         """sha256 of all that decides the weights: the identity of the run."""
         whole = self.model_dump(mode="json")
-        whole["estimator"] = self.estimator.identity
+        whole["data"], whole["estimator"] = self.data.identity, self.estimator.identity
         whole["model"].pop("size")
         for section, keys in LATER.items():
             for key, value in keys.items():

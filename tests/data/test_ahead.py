@@ -1,4 +1,4 @@
-"""One item ahead: the right one, whatever is asked for; errors come through; it is ahead."""
+"""One item ahead: the right one, whatever is asked for; errors come through; it is really ahead."""
 
 import threading
 

@@ -22,7 +22,7 @@ from rltok_core.data.batch import Batch
 from rltok_core.data.stream import RandomStream
 from rltok_core.data.vocabulary import N_SPECIAL, PAD
 from rltok_core.model.attention import rope_table
-from rltok_core.model.unet import UNet
+from rltok_core.model.unet import UNet, beyond
 
 
 class WindowPast:
@@ -194,5 +194,6 @@ def steps(estimator: Estimator) -> bool:
 
 def open_decoder(model: UNet, batch: Batch, target_rate: float) -> Decoder:
     """The fast decoder where the estimator says how it steps, else the slow one."""
-    kind = IncrementalDecoder if steps(model.estimator) else FullDecoder
+    fast = steps(model.estimator) and not beyond(model.estimator, target_rate)
+    kind = IncrementalDecoder if fast else FullDecoder
     return kind(model, batch, target_rate)

@@ -128,7 +128,7 @@ class UNet(nn.Module):
     def propose(self, x_BSD: torch.Tensor, batch: Batch, target_rate: float) -> Proposal:
         """The estimator's boundaries, and what a curriculum adds; see forward()."""
         estimator = self.estimator
-        if not estimator.learned and target_rate > estimator.target_rate:
+        if beyond(estimator, target_rate):
             proposal = estimator.propose(x_BSD, batch, estimator.target_rate)
             return _filled(proposal, batch, target_rate)
         proposal = estimator.propose(x_BSD, batch, target_rate)
@@ -265,6 +265,11 @@ def _filled(proposal: Proposal, batch: Batch, rate: float) -> Proposal:
     u_BS = batch.stream.uniform(boundary_BS.shape[1], "curriculum")
     boundary_BS = (boundary_BS | (u_BS < share_B[:, None])) & batch.valid_BS
     return replace(proposal, boundary_BS=boundary_BS, prob_BS=boundary_BS.float())
+
+
+def beyond(estimator: Estimator, target_rate: float) -> bool:
+    """Whether a curriculum asks a rule for more boundaries than its own."""
+    return not estimator.learned and target_rate > estimator.target_rate
 
 
 def _repeated(x_BSD: torch.Tensor, samples: int) -> torch.Tensor:

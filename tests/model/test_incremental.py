@@ -78,7 +78,8 @@ def make_batch():
 def test_whoever_it_is_the_full_pass_is_met(cls, kind, rate):
     model, batch = build(cls), make_batch()
     decoder = open_decoder(model, batch, rate)
-    assert type(decoder) is kind
+    # a rule that is asked for more than its own gets a curriculum's random boundaries
+    assert type(decoder) is (kind if rate == RATE or cls.learned else FullDecoder)
     full_BSC = model(batch, rate).logits_BSC
     for i in range(S):
         gap_BC = decoder.step(batch.ids_BS[:, i]) - full_BSC[:, i]

@@ -32,7 +32,6 @@ def test_a_plugin_is_in_the_table_and_the_figures(tmp_path, in_folder):
         "provenance.csv",
         "bpb_by_method.svg",
         "flops_bpb.svg",
-        "heatmaps.html",
     ):
         assert "my_own" in (figures / name).read_text("utf-8"), name
     (run,) = (tmp_path / smoke["results"] / "runs").glob("*my_own*")

@@ -13,9 +13,8 @@ import numpy as np
 
 from rltok_core.errors import UserError
 from rltok_core.evaluation.bits import LN2
-from rltok_core.evaluation.score import score_windows
 from rltok_core.evaluation.subject import Subject, load_trained
-from rltok_core.evaluation.text import open_hints, text_windows
+from rltok_core.evaluation.text import open_hints, text_scores
 from rltok_core.report.explorer import Strip, Text, document_html, explorer_html
 from rltok_core.report.glyphs import glyphs
 from rltok_core.training.files import write_whole
@@ -36,18 +35,7 @@ def segment(subject: Subject, data: Path, prepared: Path, text: bytes) -> Strip:
         UserError: the estimator can't place boundaries on such text, or a folder is missing.
     """
     run = subject.run
-    windows = text_windows([text], run, open_hints(run, data, prepared))
-    parts = list(
-        score_windows(
-            subject.model.to(run.runtime.device),
-            windows,
-            list(range(len(windows))),
-            run.evaluation.stream_seed,
-            run.training.target_rate,
-            run.evaluation.batch_size,
-            run.runtime.device,
-        )
-    )
+    parts = list(text_scores(subject, [text], open_hints(run, data, prepared)))
 
     def joined(values) -> list:
         return np.concatenate([values(part) for part in parts]).tolist()

@@ -30,9 +30,8 @@ from rltok_core.data.vocabulary import BOS, N_SPECIAL, PAD
 from rltok_core.errors import UserError
 from rltok_core.evaluation.bits import LN2
 from rltok_core.evaluation.coder import Decoder, Encoder, cumulative_counts
-from rltok_core.evaluation.score import score_windows
 from rltok_core.evaluation.subject import Subject
-from rltok_core.evaluation.text import text_windows
+from rltok_core.evaluation.text import text_scores
 from rltok_core.model.incremental import open_decoder
 
 MAGIC = b"RLT1"
@@ -189,15 +188,5 @@ def decompress(
 
 def evaluation_bits(subject: Subject, hints: HintReader | None, file: bytes) -> float:
     """The bits that evaluation gives these bytes as one document: by the full forward pass."""
-    run = subject.run
-    windows = text_windows([file], run, hints)
-    scores = score_windows(
-        subject.model.to(run.runtime.device),
-        windows,
-        list(range(len(windows))),
-        run.evaluation.stream_seed,
-        run.training.target_rate,
-        run.evaluation.batch_size,
-        run.runtime.device,
-    )
+    scores = text_scores(subject, [file], hints)
     return float(sum(score.nats.astype(np.float64).sum() for score in scores)) / LN2

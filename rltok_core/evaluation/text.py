@@ -1,6 +1,6 @@
 """Any text as evaluation would cut it: windows of documents that are in no data folder."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,8 @@ from rltok_core.config.schema import RunConfig
 from rltok_core.data.batches import Windows
 from rltok_core.data.store import ByteStore
 from rltok_core.errors import UserError
+from rltok_core.evaluation.score import WindowScore, score_windows
+from rltok_core.evaluation.subject import Subject
 
 
 def open_hints(run: RunConfig, data: Path | None, prepared: Path | None) -> HintReader | None:
@@ -41,3 +43,20 @@ def text_windows(
     if hints is not None:
         flags = hints.whole(list(documents)).astype(np.uint8)
     return Windows(store, run.training.seq_len, "all", flags)
+
+
+def text_scores(
+    subject: Subject, documents: Sequence[bytes], hints: HintReader | None
+) -> Iterator[WindowScore]:
+    """The score of every window of every document, with the evaluation's streams and batches."""
+    run = subject.run
+    windows = text_windows(documents, run, hints)
+    return score_windows(
+        subject.model.to(run.runtime.device),
+        windows,
+        list(range(len(windows))),
+        run.evaluation.stream_seed,
+        run.training.target_rate,
+        run.evaluation.batch_size,
+        run.runtime.device,
+    )

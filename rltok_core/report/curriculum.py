@@ -82,7 +82,7 @@ def order_words(found: list[Effect]) -> str:
     words = (
         f"Order without the curriculum, best first: {listed(before)}. With it: {listed(after)}. "
         f"Kendall's tau of the two is {tau:.2f}: {len(turned)} of {pairs} pairs of methods change "
-        f"places in the mean, {len(certain)} of them beyond both {INTERVAL}s"
+        f"places in the mean, {len(certain)} of them beyond both, by {INTERVAL}"
     )
     if certain:
         words += " (" + ", ".join(f"{names[a]} and {names[b]}" for a, b in certain) + ")"

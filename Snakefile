@@ -18,7 +18,6 @@ localrules:
     all,
     report,
     downstream,
-    downstream,
 
 
 # Runs and scores are asked for beside the report: the committed edition of paper_figures would

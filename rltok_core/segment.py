@@ -15,9 +15,9 @@ from rltok_core.errors import UserError
 from rltok_core.evaluation.bits import LN2
 from rltok_core.evaluation.subject import Subject, load_trained
 from rltok_core.evaluation.text import open_hints, text_scores
+from rltok_core.files import write_whole
 from rltok_core.report.explorer import Strip, Text, document_html, explorer_html
 from rltok_core.report.glyphs import glyphs
-from rltok_core.training.files import write_whole
 from rltok_core.training.trainer import set_up_device
 
 BETWEEN = "\u2502"  # between two tokens

@@ -16,8 +16,8 @@ from rltok_core.bench import cpu
 from rltok_core.bench.table import comparison_table
 from rltok_core.config.schema import RuntimeConfig
 from rltok_core.errors import UserError
+from rltok_core.files import write_json
 from rltok_core.model import kernels
-from rltok_core.training.files import write_json
 from rltok_core.training.manifest import code_version, device_name, package_versions
 
 

@@ -13,13 +13,27 @@ from rltok_core.config.strict import Strict, digest
 
 # Keys that came after the first runs were made: left out of a run's identity at the value that
 # changes nothing, so that those runs keep their hashes.
-LATER = {"model": {"rope_positions": "exact"}}
+LATER = {
+    ("model", "rope_positions"): "exact",
+    ("training", "curriculum", "rules"): False,
+    ("evaluation", "words"): "whitespace",
+}
 
 Rate = Annotated[float, Field(gt=0, le=1)]
 # a name that becomes part of a folder's name and a Snakemake wildcard
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+]*$")]
 
 PAPER_SPLIT = {"test": 32768, "validation": 256}  # documents (paper.md 3)
+
+
+def _drop_later(values: dict[str, Any]) -> None:
+    """Take the keys of LATER out of some sections of a run, where they have the old value."""
+    for (*sections, key), old in LATER.items():
+        found: Any = values
+        for name in sections:
+            found = (found or {}).get(name)
+        if found and found.get(key) == old:
+            del found[key]
 
 
 class SplitConfig(Strict):
@@ -234,13 +248,7 @@ class RunConfig(Strict):
         whole = self.model_dump(mode="json")
         whole["data"], whole["estimator"] = self.data.identity, self.estimator.identity
         whole["model"].pop("size")
-        for section, keys in LATER.items():
-            for key, value in keys.items():
-                if whole[section][key] == value:
-                    del whole[section][key]
-        curriculum = whole["training"]["curriculum"]
-        if curriculum and not curriculum["rules"]:  # came later: older runs keep their identity
-            del curriculum["rules"]
+        _drop_later(whole)
         return digest({k: whole[k] for k in ("data", "model", "estimator", "training", "seed")})
 
     @property
@@ -251,10 +259,9 @@ class RunConfig(Strict):
     @property
     def evaluation_hash(self) -> str:
         """Identity of what is measured on the run: changed settings evaluate again, not train."""
-        settings = self.evaluation.model_dump(mode="json")
-        if settings["words"] == "whitespace":
-            del settings["words"]  # a later key: what was measured before it keeps its identity
-        return digest({"run": self.hash, "evaluation": settings})
+        settings = {"evaluation": self.evaluation.model_dump(mode="json")}
+        _drop_later(settings)
+        return digest({"run": self.hash, **settings})
 
     @property
     def preparation_hash(self) -> str:

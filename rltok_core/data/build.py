@@ -28,10 +28,10 @@ from rltok_core.data.shards import (
     Workshop,
     maker,
     remove_dead,
-    write_json,
 )
 from rltok_core.data.store import SPLITS, ByteStore, SplitWriter
 from rltok_core.errors import UserError
+from rltok_core.files import write_json
 
 TOOLS = ("numpy", "pyarrow", "datasets")
 HELD_OUT = ("test", "validation")
@@ -144,7 +144,7 @@ def _join(shop: Workshop, made: list[dict], aside: Path) -> dict:
             **{tool: importlib.metadata.version(tool) for tool in TOOLS},
         },
     }
-    write_json(manifest, aside / "manifest.json")
+    write_json(aside / "manifest.json", manifest)
     return manifest
 
 

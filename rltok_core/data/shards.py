@@ -26,6 +26,7 @@ from rltok_core.data.planted import read_planted
 from rltok_core.data.runs import Sorter
 from rltok_core.data.scripts import read_script
 from rltok_core.errors import UserError
+from rltok_core.files import write_json
 
 SHARD_BYTES = 1 << 26  # of the user's files, as they lie on disk
 FORMAT = 2  # of shards and manifests; a change of what is stored makes everything anew
@@ -92,10 +93,13 @@ def shards_of(source) -> list[Shard]:
     if source.kind != "files":
         return [Shard(0, 1)]
     groups: list[list[Input]] = [[]]
+    size = 0
     for file in inputs_of(source):
-        if sum(f.bytes for f in groups[-1]) >= SHARD_BYTES:
+        if size >= SHARD_BYTES:
             groups.append([])
+            size = 0
         groups[-1].append(file)
+        size += file.bytes
     return [Shard(i, len(groups), tuple(group)) for i, group in enumerate(groups)]
 
 
@@ -219,7 +223,7 @@ class Workshop:
                 "counts": counts,
                 "sources": log.sources,
             }
-            write_json(summary, aside / "shard.json")
+            write_json(aside / "shard.json", summary)
             if target.exists():
                 shutil.rmtree(target)
             os.replace(aside, target)
@@ -297,15 +301,6 @@ def _is_commit(revision: str | None) -> bool:
 def memo_of(out: Path) -> Path:
     """Where the checksums of a data folder's inputs are kept."""
     return out.parent / f".{out.name}.inputs.json"
-
-
-def write_json(values: dict, path: Path) -> None:
-    """Write JSON and sync it."""
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(values, file, indent=2, allow_nan=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _read(path: Path) -> dict | None:

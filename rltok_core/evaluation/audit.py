@@ -20,12 +20,12 @@ from rltok_core.data.batch import Batch
 from rltok_core.data.batches import Windows
 from rltok_core.data.stream import RandomStream, stream_key
 from rltok_core.data.vocabulary import BOS, N_SPECIAL
+from rltok_core.evaluation.bits import LEAK
 from rltok_core.evaluation.score import spread
 from rltok_core.model.unet import UNet
 
 WINDOWS, BYTES, POSITIONS = 4, 512, 64  # audited: windows, bytes of each, bytes of those replaced
 ROWS = 16  # changed rows at a time; the original goes with each
-ROUNDING = 1e-6  # nats: far above float64's, far below what a leak is worth
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Audit:
         predictions: earlier ones compared; hints: "recomputed", "held" or None (needs none).
         """
         found = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return found | {"hints": hints, "leaks": self.max_difference > ROUNDING}
+        return found | {"hints": hints, "leaks": self.max_difference > LEAK}
 
 
 def audit(

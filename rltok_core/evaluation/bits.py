@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 LN2 = math.log(2.0)
+# nats: a larger change of a byte's log-probability by a later byte is a leak. Far above float64's
+# rounding, far below what knowing a byte is worth.
+LEAK = 1e-6
 
 
 def bits_per_byte(nats: float, n_bytes: int) -> float:

@@ -16,7 +16,7 @@ import torch
 from rltok_core.evaluation.bits import CorpusScore
 from rltok_core.evaluation.evaluate import evaluate, read_held_out
 from rltok_core.evaluation.subject import ORACLES, load_oracle, load_trained
-from rltok_core.training.files import write_json, write_whole
+from rltok_core.files import write_json, write_whole
 from rltok_core.training.signals import StopSignals
 from rltok_core.training.trainer import set_up_device
 

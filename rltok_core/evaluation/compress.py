@@ -13,7 +13,7 @@ from rltok_core.errors import UserError
 from rltok_core.evaluation.compression import compress, evaluation_bits, refuse_look_ahead
 from rltok_core.evaluation.subject import Subject, load_trained
 from rltok_core.evaluation.text import open_hints
-from rltok_core.training.files import write_whole
+from rltok_core.files import write_whole
 from rltok_core.training.signals import StopSignals
 from rltok_core.training.trainer import set_up_device
 

@@ -6,7 +6,7 @@ rltok decompress --run results/runs/ID FILE.rltok --out FILE
 from rltok_core.evaluation.compress import open_subject, read_arguments, read_file
 from rltok_core.evaluation.compression import decompress
 from rltok_core.evaluation.text import open_hints
-from rltok_core.training.files import write_whole
+from rltok_core.files import write_whole
 from rltok_core.training.signals import StopSignals
 
 

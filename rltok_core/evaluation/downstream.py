@@ -14,7 +14,7 @@ import numpy as np
 
 from rltok_core.errors import UserError
 from rltok_core.evaluation.bits import LN2, bits_per_byte
-from rltok_core.training.files import write_json
+from rltok_core.files import write_json
 from rltok_core.training.manifest import provenance
 
 TASKS = ("piqa", "hellaswag", "arc_easy", "lambada")

@@ -29,6 +29,7 @@ import torch
 import torch.nn.functional as F
 
 from rltok_core.model import kernels
+from rltok_core.model.costs import block_size
 from rltok_core.model.functions import CompiledLocalAttention, CompiledTokenAttention
 from rltok_core.model.norm import widened
 
@@ -70,11 +71,6 @@ def split_turned(qkv_BSX: torch.Tensor, table_BSd: torch.Tensor, heads: int) -> 
     turned_BSHd = rotate(qkv_BSHd[:, :, : 2 * heads], table_BSd).to(v_BSHd.dtype)
     q_BSHd, k_BSHd = turned_BSHd.chunk(2, dim=2)
     return q_BSHd * q_BSHd.shape[-1] ** -0.5, k_BSHd, v_BSHd
-
-
-def block_size(window: int) -> int:
-    """Queries a block: at least the window, and enough for a matmul to be worth its call."""
-    return max(window, 16)
 
 
 @lru_cache(maxsize=16)

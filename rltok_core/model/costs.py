@@ -18,6 +18,14 @@ from typing import NamedTuple
 from rltok_core.config.schema import ModelConfig
 from rltok_core.data.vocabulary import N_BYTES, VOCABULARY
 
+# byte attention on the CPU: beyond this window blocks win, since the loops take a key at a time
+LARGEST_LOOP_WINDOW = 16
+
+
+def block_size(window: int) -> int:
+    """Queries a block: at least the window, and enough for a matmul to be worth its call."""
+    return max(window, 16)
+
 
 class Weights(NamedTuple):
     """Numbers of weights by group."""

@@ -25,9 +25,8 @@ import torch
 
 from rltok_core.config.schema import KernelsConfig, RuntimeConfig
 from rltok_core.errors import UserError
+from rltok_core.model.costs import LARGEST_LOOP_WINDOW
 
-# beyond it blocks win: the loops take one key at a time
-LARGEST_LOOP_WINDOW = 16
 # the loops skip the softmax's maximum: exp(+-80) and its sums fit a float32
 LARGEST_SOFTCAP = 80.0
 SMALLEST_FLEX_HEAD = 16

@@ -12,10 +12,7 @@ import math
 from rltok_core.boundaries.sizes import Size
 from rltok_core.config.schema import ModelConfig, TrainingConfig
 from rltok_core.data.vocabulary import N_BYTES
-from rltok_core.model.costs import Weights
-
-LARGEST_LOOP_WINDOW = 16  # model/attention.py: beyond it, blocks
-SMALLEST_BLOCK = 16
+from rltok_core.model.costs import LARGEST_LOOP_WINDOW, Weights, block_size
 
 
 def weight_bytes(precision: str) -> int:
@@ -69,7 +66,7 @@ def activations(
         if loops and model.window <= LARGEST_LOOP_WINDOW:
             byte += 5 * width * element + 8 * heads * model.window
         else:
-            keys = 2 * max(model.window, SMALLEST_BLOCK)
+            keys = 2 * block_size(model.window)
             byte += 5 * width * element + _scores(keys, heads, element)
         mid += 3 * width * element + _scores(tokens, heads, element)
     draws = size.samples

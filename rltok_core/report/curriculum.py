@@ -14,7 +14,7 @@ from scipy import stats
 
 from rltok_core.report.edition import Block, Edition, NothingToShow, Table
 from rltok_core.report.reading import interval, method, number, signed
-from rltok_core.report.rows import Row
+from rltok_core.report.rows import Row, settings
 from rltok_core.report.statistics import INTERVAL, Paired, paired
 
 COLUMNS = [
@@ -39,9 +39,9 @@ def effects(all_rows: list[Row]) -> dict[tuple[str, str], list[Effect]]:
     found: dict[tuple[str, str], list[Effect]] = {}
     for row in all_rows:
         if row.run.training.curriculum is None:
-            plain[_but_for_the_curriculum(row)] = row
+            plain[_but_for_it(row)] = row
     for row in all_rows:
-        other = plain.get(_but_for_the_curriculum(row))
+        other = plain.get(_but_for_it(row))
         if row.run.training.curriculum is None or other is None:
             continue
         difference = paired(row.by_seed("bpb"), other.by_seed("bpb"))
@@ -50,12 +50,9 @@ def effects(all_rows: list[Row]) -> dict[tuple[str, str], list[Effect]]:
     return found
 
 
-def _but_for_the_curriculum(row: Row) -> str:
-    run = row.run
-    training = run.training.model_dump(mode="json", exclude={"curriculum"})
-    model = run.model.model_dump(mode="json")
-    estimator = [run.estimator.label, run.estimator.identity]
-    return json.dumps([run.data.hash, model, estimator, training], sort_keys=True)
+def _but_for_it(row: Row) -> str:
+    rest = settings(row, "training.curriculum")
+    return json.dumps([row.size, row.label, rest], sort_keys=True)
 
 
 def ranks(values: list[float]) -> list[int]:

@@ -7,14 +7,13 @@ construction, which tests check. An experiment whose matrix has a pair for every
 (configs/experiments/ledger.yaml) has the table.
 """
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from rltok_core.report.edition import Block, Edition, NothingToShow, Table
 from rltok_core.report.published import family
 from rltok_core.report.reading import DASH, interval, number, signed
-from rltok_core.report.rows import Row
+from rltok_core.report.rows import Row, settings
 from rltok_core.report.statistics import INTERVAL, Paired, paired
 
 NEGLIGIBLE = 0.01  # bits per byte: about half of what lies between the paper's w = 1 and w = 8
@@ -42,7 +41,7 @@ class Decision:
     text: str
     ours: str
     other: str
-    key: tuple[str, ...]
+    key: str
     alike: Callable[[object, object], bool]
 
 
@@ -54,32 +53,32 @@ def _class(ours: str, other: str) -> Callable[[object, object], bool]:
     return lambda a, b: (a.rpartition(":")[2], b.rpartition(":")[2]) == (ours, other)
 
 
-PRECISION = ("training", "precision")
+PRECISION = "training.precision"
 DECISIONS = [
-    Decision(1, "discount", "0.99", "0.9", ("estimator", "params", "gamma"), _values(0.99, 0.9)),
+    Decision(1, "discount", "0.99", "0.9", "estimator.params.gamma", _values(0.99, 0.9)),
     Decision(
         *(2, "weight of L_auto", "1 - lam_early", "1"),
-        *(("training", "paper_loss_weights"), _values(False, True)),
+        *("training.paper_loss_weights", _values(False, True)),
     ),
     Decision(
         *(3, "positions for RoPE", "exact", "rounded to bf16"),
-        *(("model", "rope_positions"), _values("exact", "bf16")),
+        *("model.rope_positions", _values("exact", "bf16")),
     ),
     Decision(
         *(4, "w = 1", "current byte alone", "and the previous boundary"),
-        *(("estimator", "params", "window"), _values(1, 2)),
+        *("estimator.params.window", _values(1, 2)),
     ),
     Decision(
         *(5, "soft cap in evaluation", "on", "off"),
-        *(("estimator", "params", "softcap_in_evaluation"), _values(True, False)),
+        *("estimator.params.softcap_in_evaluation", _values(True, False)),
     ),
     Decision(
         *(8, "BPE guidance", "as the paper, looks ahead", "prefixes alone"),
-        *(("estimator", "class"), _class("Bpe", "BpeCausal")),
+        *("estimator.class", _class("Bpe", "BpeCausal")),
     ),
     Decision(
         *(9, "attention window", "w keys, itself included", "w + 1 keys"),
-        *(("model", "window"), lambda a, b: b == a + 1),
+        *("model.window", lambda a, b: b == a + 1),
     ),
     Decision(12, "precision", "float32", "bf16 autocast", PRECISION, _values("float32", "bf16")),
     Decision(
@@ -132,27 +131,10 @@ class Entry:
         return "yes" if low > 0 or high < 0 else "undecided"
 
 
-def _settings(row: Row) -> dict:
-    """What decides a row's weights, the seed aside, with every key there is."""
-    run = row.run
-    model = run.model.model_dump(mode="json", exclude={"size"})
-    training = run.training.model_dump(mode="json")
-    estimator = copy.deepcopy(run.estimator.identity)
-    return {"data": run.data.hash, "model": model, "estimator": estimator, "training": training}
-
-
-def _without(settings: dict, key: tuple[str, ...]) -> tuple[object, dict]:
-    """(the value at `key`, or None; the settings without it)."""
-    rest = copy.deepcopy(settings)
-    section = rest
-    for part in key[:-1]:
-        section = section[part]
-    return section.pop(key[-1], None), rest
-
-
 def pairs_of(decision: Decision, all_rows: list[Row]) -> list[tuple[Row, Row]]:
     """(ours, other) of each corpus: rows that differ in the decision's key alone."""
-    split = [(row, *_without(_settings(row), decision.key)) for row in all_rows]
+    key = decision.key
+    split = [(row, settings(row).get(key), settings(row, key)) for row in all_rows]
     found: dict[str, tuple[Row, Row]] = {}
     for ours, a, rest_a in split:
         for other, b, rest_b in split:

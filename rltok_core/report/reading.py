@@ -1,5 +1,6 @@
 """The main table as people read it: numbers in words, marks, columns that fit a corpus, caption."""
 
+from rltok_core.evaluation.bits import LEAK
 from rltok_core.report.edition import Block, Edition
 from rltok_core.report.published import SOURCE
 from rltok_core.report.rows import OFF_TARGET, Comparison, Row
@@ -30,7 +31,6 @@ def interval(value: Estimate | None, show=number) -> str:
     return f"{show(value.mean)} [{show(value.low)}, {show(value.high)}]"
 
 
-LEAK = 1e-6  # nats: a larger change of an earlier prediction by a later byte is a leak
 MARKS = {
     "non-causal": ("\u2020", "not causal: a boundary may depend on later bytes"),
     "curriculum": ("\u2021", "trained with the rate curriculum, which the paper doesn't have"),

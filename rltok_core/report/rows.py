@@ -143,10 +143,23 @@ class Row:
         return published(self.family, run.estimator.label, run.model.size, run.estimator)
 
 
-def settings(row: Row) -> dict[str, object]:
-    """Everything that decides a row's weights but the seed, flat: 'training.lr' and so on."""
+NAMES = ("model.size", "estimator.label", "estimator.rules")  # which decide nothing
+
+
+def settings(row: Row, *but: str) -> dict[str, object]:
+    """Everything that decides a row's weights but the seed, flat: 'training.lr' and so on.
+
+    Args:
+        but: keys to leave out, with everything below them ('training.curriculum').
+    """
     keep = {"data", "model", "estimator", "training"}
-    return _flat(row.run.model_dump(mode="json", include=keep))
+    flat = _flat(row.run.model_dump(mode="json", include=keep))
+    left_out = (*NAMES, *but)
+    return {
+        key: value
+        for key, value in flat.items()
+        if not any(key == name or key.startswith(name + ".") for name in left_out)
+    }
 
 
 def _flat(values: dict, prefix: str = "") -> dict[str, object]:

@@ -34,7 +34,7 @@ def ablations(rows: list[Row]) -> list[tuple[Row, dict[str, Row]]]:
     """
     found: dict[tuple, tuple[Row, dict[str, Row]]] = {}
     own = [row for row in rows if row.run.estimator.cls.endswith(":ScoreFunction")]
-    flat = {id(row): _without(row, "estimator.label", "estimator.rules") for row in own}
+    flat = {id(row): settings(row) for row in own}
     for base in own:
         corpus, switched = (base.data, base.size), {}
         for row in own:
@@ -52,18 +52,13 @@ def ablations(rows: list[Row]) -> list[tuple[Row, dict[str, Row]]]:
     return list(found.values())
 
 
-def _without(row: Row, *keys: str) -> dict[str, object]:
-    return {key: value for key, value in settings(row).items() if key not in keys}
-
-
 def sweep(rows: list[Row], *keys: str) -> list[Points]:
     """Rows alike in all but `keys`, by the first one's value; only where two values are planned."""
     groups: dict[str, Points] = {}
     for row in rows:
         flat = settings(row)
         if all(isinstance(flat.get(key), (int, float)) for key in keys):
-            rest = _without(row, *keys, "estimator.label", "estimator.rules")
-            same = json.dumps(rest, sort_keys=True, default=str)
+            same = json.dumps(settings(row, *keys), sort_keys=True, default=str)
             groups.setdefault(same, []).append((float(flat[keys[0]]), row))
     ordered = [sorted(points, key=lambda point: point[0]) for points in groups.values()]
     return [points for points in ordered if len({value for value, _ in points}) > 1]

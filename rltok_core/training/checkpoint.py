@@ -14,7 +14,7 @@ import torch
 
 from rltok_core.config.schema import RunConfig
 from rltok_core.errors import UserError
-from rltok_core.training.files import write_whole
+from rltok_core.files import write_whole
 
 HASHED = ("data", "model", "estimator", "training", "seed")  # the sections of RunConfig.hash
 

@@ -21,8 +21,8 @@ from rltok_core.boundaries.registry import estimator_class
 from rltok_core.config.experiment import read_run, write_run
 from rltok_core.config.schema import RunConfig
 from rltok_core.errors import EXIT_REQUEUE, UserError
+from rltok_core.files import remove_leftovers, write_json, write_whole
 from rltok_core.training import checkpoint
-from rltok_core.training.files import remove_leftovers, write_json, write_whole
 from rltok_core.training.inputs import open_windows, read_data_hash
 from rltok_core.training.lock import run_lock
 from rltok_core.training.manifest import provenance

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rltok_core.errors import UserError
-from rltok_core.training.files import FULL, write_whole
+from rltok_core.files import FULL, write_whole
 
 
 class MetricLog:

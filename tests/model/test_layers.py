@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from transformers import Gemma2Config
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.models.gemma2.modeling_gemma2 import (
     Gemma2DecoderLayer,
@@ -10,6 +9,7 @@ from transformers.models.gemma2.modeling_gemma2 import (
     Gemma2RotaryEmbedding,
 )
 
+from rltok_core.bench.reference import reference
 from rltok_core.model.attention import rope_table
 from rltok_core.model.layers import DecoderLayer, GeGLU
 from rltok_core.model.norm import RMSNorm
@@ -19,20 +19,8 @@ WIDTH, HEADS = 64, 2
 
 def _reference(kind: str, d_mlp: int, window: int, generator: torch.Generator):
     """A Gemma-2 layer with random weights, norms included, and its rotary embedding."""
-    config = Gemma2Config(
-        vocab_size=8,
-        hidden_size=WIDTH,
-        intermediate_size=d_mlp,
-        num_hidden_layers=1,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS,
-        head_dim=WIDTH // HEADS,
-        query_pre_attn_scalar=WIDTH // HEADS,
-        attn_logit_softcapping=50.0,
-        sliding_window=window,
-        rope_theta=10_000.0,
-        layer_types=[kind],
-        attn_implementation="eager",
+    config = reference("gemma").gemma_config(
+        WIDTH, HEADS, d_mlp, window if kind == "sliding_attention" else None
     )
     layer = Gemma2DecoderLayer(config, 0).eval()
     with torch.no_grad():

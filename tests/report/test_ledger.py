@@ -66,7 +66,7 @@ def test_a_pair_differs_in_its_key_alone(decision):
             | leaves(row.run.estimator.identity, ("estimator",))
             for row in (ours, other)
         ]
-        assert {key for key, _ in parts[0] ^ parts[1]} == {decision.key}
+        assert {".".join(key) for key, _ in parts[0] ^ parts[1]} == {decision.key}
 
 
 def test_differences_are_the_other_side_less_ours_and_verdicts_follow_the_rule():

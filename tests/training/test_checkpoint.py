@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from rltok_core import files
 from rltok_core.errors import EXIT_USER, UserError
-from rltok_core.training import checkpoint, files
+from rltok_core.training import checkpoint
 
 
 def state(run, step: int) -> dict:

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from rltok_core import files
 from rltok_core.boundaries.contract import Estimator
 from rltok_core.config.experiment import write_run
 from rltok_core.errors import EXIT_LOCKED, EXIT_NOT_FINITE, EXIT_REQUEUE, EXIT_USER, UserError
-from rltok_core.training import checkpoint, files, loop
+from rltok_core.training import checkpoint, loop
 from rltok_core.training.inputs import open_windows
 from rltok_core.training.lock import run_lock
 from rltok_core.training.loop import train

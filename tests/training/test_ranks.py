@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rltok_core import files
 from rltok_core.boundaries.contract import Estimator
 from rltok_core.boundaries.registry import estimator_class
 from rltok_core.config.experiment import write_run
@@ -24,7 +25,7 @@ from rltok_core.errors import (
     EXIT_USER,
     UserError,
 )
-from rltok_core.training import checkpoint, cli, files, loop, ranks
+from rltok_core.training import checkpoint, cli, loop, ranks
 from rltok_core.training.inputs import open_windows
 from rltok_core.training.launch import Nodes, launch, ranks_wanted, slurm_nodes
 from rltok_core.training.lock import run_lock

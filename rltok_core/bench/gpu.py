@@ -25,7 +25,7 @@ from rltok_core.bench.workload import Step, network, random_batch
 from rltok_core.boundaries.sampling import sample_boundaries
 from rltok_core.config.schema import RuntimeConfig
 from rltok_core.model import kernels
-from rltok_core.model.flops import step_flops
+from rltok_core.model.flops import row_tokens, step_flops
 from rltok_core.model.scans import ema_scan
 
 # relative error, norm over norm; bf16 keeps 8 bits
@@ -237,7 +237,7 @@ def throughput(size: str, rows: int, plan: Plan, device: str, peak: float, compi
             torch.cuda.synchronize()
         first = time.perf_counter() - began
         seconds = repeated(step, plan.repeats, 2, device)
-    flops = step_flops(model, batch, prediction).counted
+    flops = step_flops(model, batch, row_tokens(prediction)).counted
     median = statistics.median(seconds)
     memory = torch.cuda.max_memory_allocated() if device == "cuda" else 0
     return {

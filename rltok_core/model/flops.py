@@ -39,28 +39,35 @@ def window_pairs(length_B: torch.Tensor, window: int) -> int:
 def counted_flops(
     model: UNet, length_B: torch.Tensor, tokens_B: torch.Tensor, samples: int = 1
 ) -> int:
-    """What rows of length_B positions with tokens_B tokens need; `samples` draws of the boundaries
-    are as many blocks of the same rows."""
+    """What rows of length_B positions need; tokens_B holds a block of them for each of `samples`
+    draws of the boundaries."""
     return costs.counted_flops(
         _weights(model),
         model.config,
-        positions=int(length_B.sum()) // samples,
-        byte_pairs=window_pairs(length_B, model.config.window) // samples,
+        positions=int(length_B.sum()),
+        byte_pairs=window_pairs(length_B, model.config.window),
         tokens=int(tokens_B.sum()),
         token_pairs=int((tokens_B * (tokens_B + 1) // 2).sum()),
         samples=samples,
     ).total
 
 
-def step_flops(model: UNet, batch: Batch, prediction: Prediction) -> Flops:
-    """Both counts for one training step on `batch`, the rows of all draws (prediction.batch)."""
-    samples = batch.samples
+def row_tokens(prediction: Prediction) -> torch.Tensor:
+    """int64 (B,): tokens of every row of every draw, on their device: nothing waits for them."""
     if prediction.tokens is None:
-        tokens_B = torch.zeros_like(batch.length_B)
-    else:
-        tokens_B = prediction.tokens.valid_BT.sum(1)
+        return torch.zeros_like(prediction.batch.length_B)
+    return prediction.tokens.valid_BT.sum(1)
+
+
+def step_flops(model: UNet, batch: Batch, tokens_B: torch.Tensor) -> Flops:
+    """Both counts for one training step on the rows of `batch`.
+
+    Args:
+        tokens_B: row_tokens(); a block of all rows for each draw of the boundaries.
+    """
     rows, positions = batch.ids_BS.shape
+    samples = len(tokens_B) // rows
     return Flops(
-        paper_flops(model, rows // samples, positions, int(tokens_B.max()), samples),
+        paper_flops(model, rows, positions, int(tokens_B.max()), samples),
         counted_flops(model, batch.length_B, tokens_B, samples),
     )

@@ -27,7 +27,7 @@ from rltok_core.data.batches import Windows, training_indices
 from rltok_core.data.stream import stream_key
 from rltok_core.errors import EXIT_NOT_FINITE, UserError
 from rltok_core.model import kernels
-from rltok_core.model.flops import step_flops
+from rltok_core.model.flops import row_tokens, step_flops
 from rltok_core.model.unet import UNet
 from rltok_core.training import schedule
 from rltok_core.training.objective import boundary_counts, objective, whitespace_counts
@@ -262,10 +262,10 @@ class Trainer:
         """
         self.optimizer.zero_grad(set_to_none=True)
         sums, terms = Tally(), Tally()
-        flops_paper = flops_counted = 0
-        for batch, size in zip(data.batches, data.sizes, strict=True):
+        tokens = []
+        for on_host, size in zip(data.batches, data.sizes, strict=True):
             share = size / data.total
-            batch = batch.to(self.device)
+            batch = on_host.to(self.device)
             with autocast(self.device, self.config):
                 result = objective(self.model, batch, self.config, target_rate)
             (result.loss * share).backward()
@@ -273,9 +273,7 @@ class Trainer:
             batch = result.prediction.batch  # the rows of every draw of the boundaries
             boundaries, positions = boundary_counts(batch, boundary_BS)
             marked, whitespace = whitespace_counts(batch, boundary_BS)
-            flops = step_flops(self.model, batch, result.prediction)
-            flops_paper += flops.paper
-            flops_counted += flops.counted
+            tokens.append(row_tokens(result.prediction))
             sums.add(
                 loss=result.loss * share,
                 nats=result.nats,
@@ -287,7 +285,14 @@ class Trainer:
                 whitespace=whitespace,
             )
             terms.add(**{name: value * share for name, value in result.terms.items()})
-        flops_paper, flops_counted = self._total(sums, terms, flops_paper, flops_counted)
+        # to read a count waits for the device: only now, when every pass has been handed to it
+        flops = [
+            step_flops(self.model, batch, tokens_B.cpu())
+            for batch, tokens_B in zip(data.batches, tokens, strict=True)
+        ]
+        flops_paper, flops_counted = self._total(
+            sums, terms, sum(one.paper for one in flops), sum(one.counted for one in flops)
+        )
         self.progress.flops_paper += flops_paper
         self.progress.flops_counted += flops_counted
         return sums, terms

@@ -10,7 +10,13 @@ from rltok_core.boundaries.contract import Estimator, fixed_proposal
 from rltok_core.config.schema import ModelConfig
 from rltok_core.data.batch import Batch
 from rltok_core.data.stream import RandomStream
-from rltok_core.model.flops import counted_flops, paper_flops, step_flops, window_pairs
+from rltok_core.model.flops import (
+    counted_flops,
+    paper_flops,
+    row_tokens,
+    step_flops,
+    window_pairs,
+)
 from rltok_core.model.unet import UNet
 
 SIZES = yaml.safe_load((Path(__file__).parents[2] / "configs" / "sizes.yaml").read_text())
@@ -55,7 +61,7 @@ def test_step_flops_counts_real_tokens_and_the_papers_longest(n_mid):
     model = UNet(config, EveryThird({}, 8, 0.3, 16), 0)
     length_B = torch.tensor([10, 5])
     batch = Batch(torch.full((2, 10), 70), length_B, RandomStream([0, 1]))
-    flops = step_flops(model, batch, model(batch, 0.3))
+    flops = step_flops(model, batch, row_tokens(model(batch, 0.3)))
     tokens_B = torch.tensor([4, 3]) if n_mid else torch.tensor([0, 0])
     assert flops.paper == paper_flops(model, 2, 10, int(tokens_B.max()))
     assert flops.counted == counted_flops(model, length_B, tokens_B)
@@ -65,9 +71,8 @@ def test_draws_share_the_down_layers_and_the_early_head():
     config = ModelConfig(size="t", d_model=8, n_heads=2, n_down=1, n_mid=2, n_up=3, window=4)
     model = UNet(config, EveryThird({}, 8, 0.3, 16), 0)
     batch = Batch(torch.full((2, 10), 70), torch.tensor([10, 5]), RandomStream([0, 1]))
-    one = step_flops(model, batch, model(batch, 0.3))
-    prediction = model(batch, 0.3, samples=3)
-    three = step_flops(model, prediction.batch, prediction)
+    one = step_flops(model, batch, row_tokens(model(batch, 0.3)))
+    three = step_flops(model, batch, row_tokens(model(batch, 0.3, samples=3)))
     down = 7 * 64 + 32
     assert 3 * one.paper - three.paper == 2 * 6 * 2 * 10 * (down + 320 * 8)
     pairs = (1 + 2 + 3 + 4 * 7) + (1 + 2 + 3 + 4 * 2)

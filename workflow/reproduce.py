@@ -3,8 +3,10 @@
     python workflow/reproduce.py laptop [--cores all] [any other option of Snakemake]
 
 Waits for another Snakemake of this folder, ends jobs that a killed one left behind, removes its
-lock, shows progress while Snakemake works, and names what was made. If some runs fail, the others
-are still finished and reported; the exit code says so. Ctrl-C: training saves, then all ends.
+lock, shows progress while Snakemake works, and names what was made. One seed of every run comes
+first, with tables and figures of its own; the other seeds follow (other options: all at once). If
+some runs fail, the others are still finished and reported; the exit code says so. Ctrl-C: training
+saves, then all ends.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rltok_core.config.experiment import read_experiment
+from rltok_core.config.schema import ExperimentConfig, RunConfig
 from rltok_core.errors import UserError
 
 GRACE_SECONDS = 60  # for a job to save and leave
@@ -133,6 +136,24 @@ def run(command: list[str], experiment: Path) -> tuple[int, bool]:
         watcher.wait()
 
 
+def first_scores(experiment: ExperimentConfig, runs: list[RunConfig]) -> list[str]:
+    """The scores of one seed of every run; none if that is all or if they are there already."""
+    first: dict[str, RunConfig] = {}
+    for run in runs:
+        first.setdefault(run.model_copy(update={"seed": 0}).hash, run)
+    evaluations = Path(experiment.results) / "evaluations"
+    scores = [evaluations / run.id / "evaluation.json" for run in first.values()]
+    if len(scores) == len(runs) or all(path.is_file() for path in scores):
+        return []
+    return [str(path) for path in scores]
+
+
+def report(path: Path) -> int:
+    """`rltok report` on whatever runs there are."""
+    command = [sys.executable, "-m", "rltok_core", "report", "--experiment", str(path)]
+    return subprocess.run(command, check=False).returncode
+
+
 def gather(path: Path, results: Path, figures: Path) -> Path:
     """`snakemake --report`: the same tables and figures, with the workflow's own record beside."""
     page = results / f"snakemake_report_{path.stem}.html"
@@ -156,7 +177,7 @@ def main() -> int:
         print(f"no experiment {args.experiment!r} (there are: {names})", file=sys.stderr)
         return 2
     try:
-        experiment, _ = read_experiment(path)
+        experiment, runs = read_experiment(path)
     except UserError as error:
         print(error, file=sys.stderr)
         return error.code
@@ -165,17 +186,24 @@ def main() -> int:
     if any(Path(".snakemake/locks").glob("*")):
         unlock = ("--unlock", "--configfile", str(path), "--quiet", "all")
         subprocess.run(snakemake(*unlock), check=True)
-    command = snakemake("--cores", args.cores, "--configfile", str(path), *options)
-    code, stopped = run(command, path)
-    minutes = (time.monotonic() - start) / 60
-    if stopped:
-        print(f"\n{path.stem}: stopped after {minutes:.1f} minutes; run it again to go on")
-        return code or 1
+    figures = Path(experiment.figures)
+    first = [] if options else first_scores(experiment, runs)
+    for targets in [first, []] if first else [[]]:
+        command = snakemake("--cores", args.cores, *targets, "--configfile", str(path), *options)
+        code, stopped = run(command, path)
+        minutes = (time.monotonic() - start) / 60
+        if stopped:
+            print(f"\n{path.stem}: stopped after {minutes:.1f} minutes; run it again to go on")
+            return code or 1
+        if targets and not code and not report(path):
+            print(
+                f"\n{path.stem}: one seed of every run is done after {minutes:.1f} minutes; first "
+                f"tables and figures in {figures}. Going on with the other seeds ...\n",
+                flush=True,
+            )
     if code:
         print("\nNot every run was finished; the tables are of those that were.", file=sys.stderr)
-        report = ("report", "--experiment", str(path))
-        subprocess.run([sys.executable, "-m", "rltok_core", *report], check=False)
-    figures = Path(experiment.figures)
+        report(path)
     print(f"\n{path.stem}: {'FAILED' if code else 'done'} after {minutes:.1f} minutes")
     for what, pattern in (("Table", "main_table.*"), ("Figures", "*.png"), ("Report", "*.html")):
         for found in sorted(figures.glob(pattern)):

@@ -9,6 +9,8 @@ import torch
 
 from rltok_core.boundaries.contract import HintReader
 from rltok_core.cli import main
+from rltok_core.config.experiment import load_estimator
+from rltok_core.config.schema import EstimatorEntry
 from rltok_core.data.store import ByteStore
 from rltok_core.errors import UserError
 from rltok_core.evaluation import compression
@@ -16,20 +18,11 @@ from rltok_core.evaluation.compression import Header, compress, decompress, eval
 from rltok_core.evaluation.subject import Subject
 from rltok_core.evaluation.text import text_windows
 
-POLICY = {
-    "window": 3,
-    "gamma": 0.9,
-    "early_exit_reward": True,
-    "batch_relative": True,
-    "lam_pi": 0.01,
-    "lam_target": 0.01,
-    "softcap": 6.0,
-    "logit_scale": 1.0,
-    "softcap_in_evaluation": True,
-}
+SMALL = {"window": 3, "gamma": 0.9, "softcap": 6.0}
+POLICY = load_estimator(EstimatorEntry(name="score_function", params=SMALL))
 METHODS = {
     "uniform": ("rltok_core.boundaries.uniform:Uniform", {}),
-    "score_function": ("rltok_core.boundaries.score_function:ScoreFunction", POLICY),
+    "score_function": (POLICY.cls, POLICY.params),
     "hnet": ("rltok_core.boundaries.hnet:HNet", {"ratio_weight": 0.03}),
     "pooling": (
         "rltok_core.boundaries.pooling:Pooling",

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from rltok_core.boundaries.contract import HintReader
+from rltok_core.config.experiment import load_estimator
+from rltok_core.config.schema import EstimatorEntry
 from rltok_core.data.batch import Batch
 from rltok_core.data.batches import evaluation_key
 from rltok_core.data.stream import RandomStream
@@ -16,18 +18,9 @@ from rltok_core.evaluation.compression import evaluation_bits
 from rltok_core.evaluation.continuation import Continuations, _before
 from rltok_core.evaluation.subject import Subject
 
-POLICY = {
-    "window": 3,
-    "gamma": 0.9,
-    "early_exit_reward": True,
-    "batch_relative": True,
-    "lam_pi": 0.01,
-    "lam_target": 0.01,
-    "softcap": 6.0,
-    "logit_scale": 1.0,
-    "softcap_in_evaluation": True,
-}
-SCORE_FUNCTION = ("rltok_core.boundaries.score_function:ScoreFunction", POLICY)
+SMALL = {"window": 3, "gamma": 0.9, "softcap": 6.0}
+POLICY = load_estimator(EstimatorEntry(name="score_function", params=SMALL))
+SCORE_FUNCTION = (POLICY.cls, POLICY.params)
 UNIFORM = ("rltok_core.boundaries.uniform:Uniform", {})
 BPE = {"max_vocabulary": 300, "train_bytes": 10, "sequence_bytes": 0}
 RNG = np.random.default_rng(5)

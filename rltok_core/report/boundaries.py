@@ -195,9 +195,10 @@ def suite(edition: Edition) -> Picture:
         "no evaluation has the suite of texts (made before it had one)",
     )
     titles = list(dict.fromkeys(t for group in groups.values() for r in group for t in _rates(r)))
-    most = max(len(group) for group in groups.values())
-    figure, axes = panels(1, (0.55 + 0.19 * most) * len(groups) + 0.9, rows=len(groups))
+    sizes = [len(group) for group in groups.values()]
+    figure, axes = panels(1, 0.55 * len(sizes) + 0.19 * sum(sizes) + 0.9, rows=len(sizes))
     figure.set_figwidth(6.75)
+    axes[0, 0].get_gridspec().set_height_ratios(sizes)  # rows of one height
     for ax, (key, group) in zip(axes[:, 0], groups.items(), strict=True):
         rates = np.array([[_rates(row).get(title, np.nan) for title in titles] for row in group])
         ax.imshow(rates, vmin=0, vmax=1, cmap=PROBABILITY, aspect="auto")

@@ -171,7 +171,9 @@ def evaluation_checks(edition: Edition) -> Table:
     caption = (
         "Sampled: boundaries from the seeded stream, the main number; sd over draws: over further "
         "streams of the same weights, mean over seeds; threshold: a boundary where the probability "
-        "is above 0.5. " + LEAK_WORDS + " Look-ahead is worth: "
+        "is above 0.5 (uniform: as many as ever, evenly spread). "
+        + LEAK_WORDS
+        + " Look-ahead is worth: "
         "BPB of the causal variant less that of the method that looks ahead, each at its own "
         "realised rate. " + mark_words(edition.done)
     )

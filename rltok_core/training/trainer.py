@@ -134,8 +134,11 @@ def set_up_device(run: RunConfig) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(run.runtime.threads)
     kernels.use(run.runtime)
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    # else every torch.empty is filled with NaN first, for nothing
+    if run.runtime.compile:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    else:  # the same, without importing the compiler to tell it too: seconds in every process
+        torch.set_deterministic_debug_mode("warn")
+    # without this every torch.empty is filled with NaN first, for nothing
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.manual_seed(run.seed)
 

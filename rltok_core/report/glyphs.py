@@ -3,6 +3,7 @@
 import unicodedata
 
 SPACE, NEWLINE, TAB, RETURN = "\u2423", "\u21b5", "\u2192", "\u240d"
+CIRCLE = "\u25cc"  # what a combining mark is shown on
 CONTINUED = "\u00b7"  # a later byte of a character of several bytes
 _NAMED = {0x20: SPACE, 0x0A: NEWLINE, 0x09: TAB, 0x0D: RETURN}
 
@@ -33,8 +34,9 @@ def _several(data: bytes) -> list[str]:
             character = data[:length].decode("utf-8")
         except UnicodeDecodeError:
             continue
-        # marks that combine with their neighbour, and invisible ones, can't stand alone
-        if len(character) == 1 and unicodedata.category(character)[0] in "LNPS":
-            return [character] + [CONTINUED] * (length - 1)
+        kind = unicodedata.category(character)
+        if kind == "Zs" or kind[0] in "LNPSM":  # other invisible ones can't be shown
+            marked = CIRCLE + character if kind[0] == "M" else character
+            return [SPACE if kind == "Zs" else marked] + [CONTINUED] * (length - 1)
         break
     return [f"{data[0]:02x}"]

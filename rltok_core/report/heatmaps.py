@@ -9,7 +9,6 @@ from functools import cache
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, to_hex
-from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Patch, PathPatch, Rectangle
 from matplotlib.path import Path as MplPath
 from matplotlib.textpath import TextPath
@@ -17,7 +16,8 @@ from matplotlib.textpath import TextPath
 from rltok_core.report.curves import plain
 from rltok_core.report.edition import Edition, NothingToShow, Picture
 from rltok_core.report.explorer import Strip, Text
-from rltok_core.report.glyphs import CONTINUED, NEWLINE, RETURN, SPACE, TAB, glyphs
+from rltok_core.report.fonts import font_for, is_mono
+from rltok_core.report.glyphs import CIRCLE, CONTINUED, NEWLINE, RETURN, SPACE, TAB, glyphs
 from rltok_core.report.reading import mark_words, method
 from rltok_core.report.rows import Row
 from rltok_core.report.style import INK, SOFT, plt
@@ -32,7 +32,9 @@ LINE = 1.3  # distance of two lines, in cells
 HEAD = 0.5  # inches above the first method: title and legend
 PALE = "#444444"  # signs for blanks
 BLANKS = (SPACE, NEWLINE, TAB, RETURN, CONTINUED)  # drawn paler
+UNKNOWN = "\u25af"  # a byte that is no text, or a character that no font has
 _ADVANCE = 0.60205  # width of a DejaVu Sans Mono sign, in ems
+_OTHERS = 0.85  # size of signs of other fonts, in ems: a Chinese one is a whole em wide
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ def draw(sheet: Sheet, limit: int = 240):
     """A picture of the first `limit` bytes under every method."""
     signs = glyphs(sheet.text[:limit])
     # a cell holds one sign; a byte shown in hexadecimal would overlap its neighbours
-    signs = [sign if len(sign) == 1 else "\u25af" for sign in signs]
+    signs = [sign if len(sign) == 1 or sign[0] == CIRCLE else UNKNOWN for sign in signs]
+    signs = [sign if font_for(sign) else UNKNOWN for sign in signs]
     lines = -(-len(signs) // COLUMNS)
     block = lines * LINE + 1.35  # with the method's name above
     rows = block * len(sheet.strips)
@@ -152,11 +155,13 @@ def draw(sheet: Sheet, limit: int = 240):
 
 @cache
 def _outline(sign: str) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices (in ems, centred on one sign's width, y down) and codes of one sign."""
-    font = FontProperties(family="DejaVu Sans Mono")
-    path = TextPath((0, 0), plain(sign), size=1, prop=font)
-    vertices = np.asarray(path.vertices) - [_ADVANCE / 2, 0]
-    return vertices * [1, -1], np.asarray(path.codes)
+    """Vertices (in ems, centred, y down) and codes of one sign."""
+    font = font_for(sign)
+    mono = is_mono(font)
+    path = TextPath((0, 0), plain(sign), size=1 if mono else _OTHERS, prop=font)
+    vertices = np.asarray(path.vertices)
+    middle = _ADVANCE / 2 if mono else (vertices[:, 0].min() + vertices[:, 0].max()) / 2
+    return (vertices - [middle, 0]) * [1, -1], np.asarray(path.codes)
 
 
 def _text(ax, signs: list[str], corners: list[tuple[float, float]], scale: tuple, color) -> None:
@@ -207,6 +212,8 @@ def _family(edition: Edition, kind: str) -> Picture:
     words = (
         "The same held-out bytes under every method, each from its lowest seed. Fill: probability "
         "of a boundary on the byte; bar below it: a boundary that was sampled, or set by the rule. "
+        "\u00b7: a later byte of the character before it; \u25af: a byte that is no text, or a "
+        "character without a font (Chinese and Japanese: the extra `scripts`). "
     )
     return Picture(figures, words + mark_words(edition.done), kinds=("png",), shown=False)
 

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
@@ -13,7 +14,9 @@ import pytest
 from rltok_core.cli import main
 from rltok_core.config.experiment import read_experiment, write_matrix
 from rltok_core.errors import UserError
+from rltok_core.report import fonts
 from rltok_core.report.cli import find_experiment
+from rltok_core.report.fonts import font_for
 from rltok_core.report.glyphs import glyphs
 from rltok_core.report.heatmaps import LEVELS, level_color
 from rltok_core.report.products import PRODUCTS
@@ -144,9 +147,28 @@ def test_one_visible_sign_a_byte():
     signs = glyphs(data)
     assert len(signs) == len(data)
     assert signs == [
-        *("n", "é", "·", "\u2423", "\u21b5", "\u2192", "中", "·", "·", "cc", "81"),
+        *("n", "é", "·", "\u2423", "\u21b5", "\u2192", "中", "·", "·", "◌\u0301", "·"),
         *("80", "00", "ff", "e4", "b8"),
     ]
+
+
+def test_marks_stand_on_a_circle_and_spaces_of_any_width_are_seen():
+    assert glyphs("\u05b8\u3000\u200b".encode()) == [
+        *("\u25cc\u05b8", "\u00b7", "\u2423", "\u00b7", "\u00b7", "e2", "80", "8b")
+    ]
+
+
+@pytest.mark.parametrize("sign", ["a", "\u25af", "\u05d0", "\u25cc\u05b8", "中", "の"])
+def test_pictures_draw_every_script_that_a_configuration_trains_on(sign):
+    assert font_for(sign) is not None
+
+
+def test_a_character_without_a_font_is_said_to_have_none(monkeypatch):
+    assert font_for("\U00013000") is None  # a hieroglyph
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    fonts._files.cache_clear()
+    assert font_for("中") is None and font_for("a") is not None
+    fonts._files.cache_clear()
 
 
 def test_text_is_dark_enough_on_every_fill():

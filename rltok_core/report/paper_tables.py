@@ -112,7 +112,7 @@ def rate_table(edition: Edition) -> Table:
             told = told if row.family == "prose" else None
             block.add(
                 [method(row), _count(row), *map(number, (target, told, mean, low, high)),
-                 DASH if off is None else f"{100 * off:+.1f} %".replace("-", "\u2212"),
+                 DASH if off is None else f"{signed(100 * off, 1)} %",
                  number(row.mean("bytes_per_token"), 2)],
                 row,
             )  # fmt: skip

@@ -18,8 +18,9 @@ def number(value: float | None, digits: int = 3) -> str:
     return text.replace("-", MINUS) if float(text) else text.removeprefix("-")
 
 
-def signed(value: float) -> str:
-    return number(value) if value <= 0 else f"+{number(value)}"
+def signed(value: float, digits: int = 3) -> str:
+    text = number(value, digits)
+    return text if value <= 0 else f"+{text}"
 
 
 def interval(value: Estimate | None, show=number) -> str:

@@ -1,5 +1,5 @@
 # make reproduce | test | test-slurm | smoke | figures | gradlab | lint      EXPERIMENT=laptop|evening|...  CORES=all
-# Everything runs in a virtual environment that is made once, in VENV.
+# Everything runs in a virtual environment that is made once, in VENV. TESTS=tests/model: these alone.
 
 PYTHON ?= python3
 VENV ?= .venv

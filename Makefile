@@ -23,7 +23,7 @@ smoke: $(INSTALLED)
 figures: $(INSTALLED)
 	$(BIN)/rltok report --experiment configs/experiments/$(EXPERIMENT).yaml
 
-# bias and variance of every gradient estimate, exactly, on a tiny network: about a minute
+# bias and variance of every gradient estimate, exactly, on a tiny network: two or three minutes
 gradlab: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/rltok gradlab --out paper_figures/gradlab
 

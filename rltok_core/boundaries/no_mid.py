@@ -1,4 +1,4 @@
-"""No boundaries but the forced ends: with n_mid = 0 the floor of a comparison (laptop.md).
+"""No boundaries but the forced ends: with n_mid = 0 the floor of a comparison.
 
 Shapes: B rows, S positions, D model width.
 """

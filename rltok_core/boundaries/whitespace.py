@@ -1,4 +1,4 @@
-"""Whitespace rule (laptop.md: "byte after a space"): a boundary at the first byte of every word.
+"""Whitespace rule ("byte after a space"): a boundary at the first byte of every word.
 
 Shapes: B rows, S positions, D model width.
 """

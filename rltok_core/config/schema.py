@@ -132,7 +132,7 @@ class EstimatorConfig(Strict):
 
 
 class CurriculumConfig(Strict):
-    """Target-rate schedule (laptop.md; not in the paper): all boundaries, then a linear fall."""
+    """Target-rate schedule (not in the paper): all boundaries, then a linear fall."""
 
     open_until: float = Field(0.1, ge=0, le=1, description="share of steps at rate 1")
     start: Rate = 0.9

@@ -3,7 +3,7 @@
 The model is run several times over the same windows: with boundaries sampled from the seeded stream
 (the main figures), with 0.5 in place of every random number (a threshold on the probability; the
 same as sampled for a rule that draws none), with the token level stale or zeroed, which says what
-it is worth (laptop.md), and with further draws of the stream, where there is any. Then it is
+it is worth, and with further draws of the stream, where there is any. Then it is
 audited for leaks (audit.py) and asked about the little suite of texts (probes.py).
 What is not defined (no whitespace in the text, no token level, no known truth) is None.
 """

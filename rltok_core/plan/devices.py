@@ -22,7 +22,7 @@ DEVICES = {
     "a100": Device("A100 SXM 80 GB", 312e12, 80 * 10**9),
     "l40s": Device("L40S 48 GB", 362e12, 48 * 10**9),
     "rtx4090": Device("RTX 4090 24 GB", 165.2e12, 24 * 10**9),
-    # measured, not published: a float32 matmul on one core (laptop.md)
+    # measured, not published: a float32 matmul on one core of a virtual machine
     "cpu": Device("one CPU core", 85e9, None),
 }
 

@@ -37,7 +37,7 @@ def curriculum_ends(config: TrainingConfig, learned: bool) -> int:
 
 
 def target_rate(step: int, config: TrainingConfig, learned: bool) -> float:
-    """The boundary rate asked for at step `step` (laptop.md, the curriculum).
+    """The boundary rate asked for at step `step` (the curriculum; not in the paper).
 
     Rate 1 for the first `open_until` of the steps, then a linear fall from `start` to the run's
     target, which is reached at `end`: for estimators that learn, and for rules (whose boundaries

@@ -1,4 +1,4 @@
-"""What every estimator promises (design.md 3): run on each YAML in configs/estimators by itself.
+"""What every estimator promises: run on each YAML in configs/estimators by itself.
 
 And on those of the folders in the environment variable RLTOK_PLUGINS (separated as in PATH).
 
@@ -148,7 +148,7 @@ def test_the_yaml_names_every_parameter_and_no_other(name):
 
 
 @each
-def test_causality_by_perturbing_later_bytes(name, batch_of):
+def test_promise_6_causality_by_perturbing_later_bytes(name, batch_of):
     """Bytes from position `cut` on change, lengths and random numbers don't."""
     if not estimator_class(configuration(name)).causal:
         pytest.skip("marked non-causal; its decisions are caught looking ahead below")

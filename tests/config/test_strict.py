@@ -60,7 +60,7 @@ def test_misspelt_key_inside_a_source_suggests_that_sources_own_keys():
     ("field", "value", "meant"),
     [("data", "planted_tny", "planted_tiny"), ("size", "tinny", "tiny")],
 )
-def test_unknown_names_suggest_the_nearest(field, value, meant):
+def test_promise_11_unknown_names_suggest_the_nearest(field, value, meant):
     block = {**experiment()["matrix"][0], field: value}
     with pytest.raises(UserError, match=f"did you mean '{meant}'"):
         load_experiment(experiment(matrix=[block]), "my.yaml")

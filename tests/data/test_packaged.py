@@ -23,7 +23,7 @@ def prose():
 def test_prose_is_whole_and_clean(prose):
     documents, log = prose
     text = b"".join(document.data for document in documents)
-    # 6.28 + 5.06 + 4.04 MB by corpora.md, less headers and notes
+    # 6.28 + 5.06 + 4.04 MB in the packages, less headers and notes
     assert 15.2e6 < len(text) < 15.5e6
     assert not re.search(rb"gutenberg|\*\*\* ?(start|end) of", text, re.IGNORECASE)
     assert b"\r" not in text and text.decode("utf-8")

@@ -11,7 +11,7 @@ from rltok_core.data.documents import Log
 from rltok_core.data.packaged import PROSE
 from rltok_core.data.scripts import SCRIPTS, read_script
 
-# language: MB and share of the script among letters; corpora.md counts the same packages
+# language: MB and share of the script among letters; counted in the packages by other means
 EXPECTED = {
     "chinese": (9.42, "CJK"),
     "japanese": (4.27, "HIRAGANA"),

@@ -68,7 +68,7 @@ def test_K33_names_that_look_like_nothing_keep_their_rows(lab):
     assert all(f"| {name} " in text for name in names)
 
 
-def test_K35_one_seed_says_so(lab):
+def test_promise_10_K35_one_seed_says_so(lab):
     (run,) = lab.plan([lab.block("prose", ["uniform"])])
     lab.finish(run, 1.5)
     _write(lab)
@@ -77,6 +77,14 @@ def test_K35_one_seed_says_so(lab):
     text = (lab.home / "out" / "main_table.md").read_text()
     assert "1.500 (n=1)" in text
     assert "±" not in text
+
+
+def test_K15_the_table_says_that_documents_are_never_packed(lab):
+    (run,) = lab.plan([lab.block("prose", ["uniform"])])
+    lab.finish(run)
+    _write(lab)
+    text = (lab.home / "out" / "main_table.md").read_text()
+    assert "Documents are never packed into one sequence" in text
 
 
 def test_K35_identical_seeds(lab):
@@ -182,7 +190,7 @@ def test_paired_table(lab):
     assert compare(all_rows[0], all_rows) is None
 
 
-def test_provenance_names_everything(lab):
+def test_promise_9_provenance_names_everything(lab):
     (run,) = lab.plan([lab.block("prose", ["uniform"])])
     lab.finish(run)
     _write(lab)

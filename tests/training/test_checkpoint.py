@@ -64,7 +64,7 @@ def test_all_damaged_begins_again_and_says_so(saved, capsys):
 
 
 @pytest.mark.parametrize("when", ["write", "sync"])
-def test_full_disk_keeps_the_old_checkpoint_and_says_so(saved, monkeypatch, when):
+def test_promise_11_full_disk_keeps_the_old_checkpoint_and_says_so(saved, monkeypatch, when):
     run, folder = saved
     full = OSError(errno.ENOSPC, "No space left on device")
     if when == "sync":

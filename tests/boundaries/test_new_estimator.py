@@ -16,6 +16,7 @@ from rltok_core.errors import UserError
 
 REPO = Path(__file__).parents[2]
 SUITE = "tests/boundaries/test_every_estimator.py"
+CAUSALITY = "test_promise_6_causality_by_perturbing_later_bytes"
 
 
 def suite(folder: Path, name: str) -> dict[str, str]:
@@ -38,7 +39,7 @@ def test_the_skeleton_passes_the_shared_suite_as_a_plugin(tmp_path):
     assert main(["new-estimator", "first_try", "--folder", str(tmp_path / "mine")]) == 0
     outcomes = suite(tmp_path / "mine", "first_try")
     assert set(outcomes.values()) == {"PASSED"}
-    assert len(outcomes) >= 10 and "test_promise_6_causality_by_perturbing_later_bytes" in outcomes
+    assert len(outcomes) >= 10 and CAUSALITY in outcomes
 
 
 def test_the_suite_catches_a_plugin_that_looks_ahead(tmp_path):
@@ -47,7 +48,7 @@ def test_the_suite_catches_a_plugin_that_looks_ahead(tmp_path):
     text = code.read_text("utf-8")
     code.write_text(text.replace("self.policy(wide_BSD)", "self.policy(wide_BSD.roll(-1, 1))"))
     assert code.read_text("utf-8") != text
-    assert suite(tmp_path, "ahead")["test_promise_6_causality_by_perturbing_later_bytes"] == "FAILED"
+    assert suite(tmp_path, "ahead")[CAUSALITY] == "FAILED"
 
 
 def test_in_a_checkout_the_files_go_where_the_others_are(tmp_path, monkeypatch, capsys):

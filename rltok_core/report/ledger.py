@@ -227,8 +227,8 @@ def _line(entry: Entry) -> list[str]:
 def caption(title: str) -> str:
     """What a reader has to know, the verdict's rule included."""
     return (
-        f"{title}: the points of the fidelity ledger (docs/paper.md 8). Difference in bits per byte "
-        "on held-out text, the other decision less ours, paired by "
+        f"{title}: the points of the fidelity ledger (docs/paper.md 8). Difference in bits per "
+        "byte on held-out text, the other decision less ours, paired by "
         f"seed, with {INTERVAL} of n pairs. {RULE} Points 6 and 7 are evaluations of the first row "
         "of each corpus. What holds at this scale need not hold at another."
     )

@@ -94,12 +94,13 @@ def _find(rows: list[dict], **wanted) -> dict | None:
 
 
 def answer(rows: list[dict]) -> str:
-    """One paragraph with the table's numbers: discounting, baselines, the other gradients."""
+    """The table's numbers, a line an estimator: discounting, baselines, the other gradients."""
     shown = largest_batch(rows)
     parts = []
     for params in dict.fromkeys(row["params"] for row in shown):
-        part = []
+        lines = []
         for name in dict.fromkeys(r["estimator"] for r in shown if r["gamma"] is not None):
+            part = []
             ladder = [
                 _find(shown, estimator=name, params=params, settings=PLAIN, gamma=gamma)
                 for gamma in (1, 0.9, 0.5, 0)
@@ -110,9 +111,9 @@ def answer(rows: list[dict]) -> str:
                     return " / ".join(_short(r[key]) for r in ladder)
 
                 part.append(
-                    f"{name} without baselines at gamma {listed('gamma')}: variance "
+                    f"without baselines at gamma {listed('gamma')}: variance "
                     f"{listed('rel_variance')}, bias {listed('bias')}, cosine "
-                    f"{listed('cosine')}, noise to signal {listed('noise_to_signal')}."
+                    f"{listed('cosine')}, noise to signal {listed('noise_to_signal')}"
                 )
             if len(counts := {r["samples"] for r in shown if r["estimator"] == name}) > 1:
                 part.append(_by_draws(shown, name, params, sorted(counts)))
@@ -120,18 +121,19 @@ def answer(rows: list[dict]) -> str:
             bare = _find(shown, estimator=name, params=params, settings=PLAIN, gamma=0.99)
             if full and bare:
                 part.append(
-                    f"With both baselines, at gamma 0.99, noise to signal "
-                    f"{_short(bare['noise_to_signal'])} becomes {_short(full['noise_to_signal'])}."
+                    f"with both baselines, at gamma 0.99, noise to signal "
+                    f"{_short(bare['noise_to_signal'])} becomes {_short(full['noise_to_signal'])}"
                 )
+            lines.append(f"- {name}: " + "; ".join(part) + ".")
         for r in shown:
             if r["params"] == params and r["gamma"] is None:
                 against = {OWN: " (its own loss)", TWIN: " (its stochastic twin)"}
-                part.append(
-                    f"{r['estimator']}{against.get(r['exact'], '')}: cosine {_short(r['cosine'])}, "
-                    f"bias {_short(r['bias'])}."
+                lines.append(
+                    f"- {r['estimator']}{against.get(r['exact'], '')}: "
+                    f"cosine {_short(r['cosine'])}, bias {_short(r['bias'])}."
                 )
-        parts.append(f"Parameters {params}: " + " ".join(part))
-    return " ".join(parts)
+        parts.append(f"Parameters {params}:\n\n" + "\n".join(lines))
+    return "\n\n".join(parts)
 
 
 def _by_draws(shown: list[dict], name: str, params: str, counts: list[int]) -> str:
@@ -143,8 +145,8 @@ def _by_draws(shown: list[dict], name: str, params: str, counts: list[int]) -> s
         return " / ".join(_short(r[key]) for r in kept)
 
     return (
-        f"{name} with {listed('samples')} draws a row at gamma 1: variance "
-        f"{listed('rel_variance')}, bias {listed('bias')}."
+        f"with {listed('samples')} draws a row at gamma 1: variance "
+        f"{listed('rel_variance')}, bias {listed('bias')}"
     )
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -101,6 +102,20 @@ def test_a_bare_result_without_logs_still_gives_a_report(lab, capsys):
     left = {path.name for path in (lab.home / "out").iterdir()}
     assert not {"flops_bpb.svg", "heatmap_prose_tiny_1.png", "position.png"} & left
     assert {"notes.txt", "bpb_by_method.svg"} <= left
+
+
+def test_a_line_of_the_log_without_whitespace_is_left_out(lab, capsys):
+    """Where a script has little whitespace, there may be none between two lines of the log."""
+    runs = lab.plan([lab.block("prose", ["uniform"])], seeds=[0, 1])
+    for run in runs:
+        lab.finish(run)
+    path = lab.results / "runs" / runs[0].id / "metrics.jsonl"
+    first, *others = path.read_text().splitlines(keepends=True)
+    record = json.loads(first) | {"whitespace_share": None}
+    path.write_text(json.dumps(record) + "\n" + "".join(others))
+    name = "whitespace_over_training"
+    assert main(["report", "--experiment", str(lab.file), "--only", name]) == 0
+    assert f"{name}.png" in capsys.readouterr().out
 
 
 def test_one_product_alone(small, capsys):

@@ -147,9 +147,9 @@ class SplitWriter:
         folder.mkdir(parents=True)
         self.folder, self.documents, self.bytes = folder, 0, 0
         self._digest = hashlib.sha256()
-        self._offsets = _npy(folder / "offsets.npy", np.int64, documents + 1)
+        self._offsets = npy_file(folder / "offsets.npy", np.int64, documents + 1)
         self._offsets.write(np.int64(0).tobytes())
-        self._truth = _npy(folder / "truth.npy", np.uint8, size) if with_truth else None
+        self._truth = npy_file(folder / "truth.npy", np.uint8, size) if with_truth else None
         self._data = open(folder / "bytes.bin", "wb", buffering=1 << 20)  # noqa: SIM115
         self._names = open(folder / "names.json", "w", encoding="utf-8")  # noqa: SIM115
 
@@ -185,8 +185,11 @@ class SplitWriter:
         }
 
 
-def _npy(path: Path, dtype, length: int):
-    """A file for `length` numbers that are written one after the other, with its .npy header."""
+def npy_file(path: Path, dtype, length: int):
+    """A file for `length` numbers that are written one after the other, with its .npy header.
+
+    Not a mapping: on a full disk that would end the process by a signal, without a word.
+    """
     file = open(path, "wb", buffering=1 << 20)  # noqa: SIM115
     header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (length,)}
     np.lib.format.write_array_header_1_0(file, header)

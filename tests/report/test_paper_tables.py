@@ -143,6 +143,7 @@ def test_ablations_are_found_by_what_they_change(lab):
         lab, {}, {"label": "a", "params": {"gamma": 1}}, {"label": "b", "params": {"window": 1}},
         {"label": "two", "params": {"gamma": 1, "window": 1}},
         {"label": "c", "params": {"gamma": 0.9}},
+        {"label": "list", "training": {"betas": [0.9, 0.95]}},
     )  # fmt: skip
     for run in runs:
         lab.finish(run)

@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +22,15 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, data: bytes | memoryview) -> None:
-    """Put `data` at `path` so that a reader sees the old file or the new one, never a part.
+@contextmanager
+def written_aside(aside: Path, path: Path) -> Iterator[None]:
+    """While `aside` is written, to become `path`: it goes if that fails.
 
     Raises:
         UserError: the disk (or the quota) is full; what was at `path` before is still there.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(aside, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-        sync_folder(path.parent)
+        yield
     except OSError as error:
         aside.unlink(missing_ok=True)
         if error.errno in FULL:
@@ -42,6 +39,22 @@ def write_whole(path: Path, data: bytes | memoryview) -> None:
                 "Free some space and run the same command again"
             ) from None
         raise
+
+
+def write_whole(path: Path, data: bytes | memoryview) -> None:
+    """Put `data` at `path` so that a reader sees the old file or the new one, never a part.
+
+    Raises:
+        UserError: the disk (or the quota) is full; what was at `path` before is still there.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with written_aside(aside, path):
+        with open(aside, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+        sync_folder(path.parent)
 
 
 def remove_leftovers(*folders: Path) -> None:

@@ -141,11 +141,12 @@ def first_scores(experiment: ExperimentConfig, runs: list[RunConfig]) -> list[st
     first: dict[str, RunConfig] = {}
     for run in runs:
         first.setdefault(run.model_copy(update={"seed": 0}).hash, run)
-    evaluations = Path(experiment.results) / "evaluations"
-    scores = [evaluations / run.id / "evaluation.json" for run in first.values()]
-    if len(scores) == len(runs) or all(path.is_file() for path in scores):
+    # spelt as in evaluate.smk: Snakemake takes ./results and results/ for other places than results
+    folder = f"{experiment.results}/evaluations"
+    scores = [f"{folder}/{run.id}/evaluation.json" for run in first.values()]
+    if len(scores) == len(runs) or all(Path(path).is_file() for path in scores):
         return []
-    return [str(path) for path in scores]
+    return scores
 
 
 def report(path: Path) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from rltok_core.boundaries.bpe_merges import boundary_ranks, gpt2_alphabet, spell, train_merges
 from rltok_core.boundaries.preparation import Choice, prepare_hints, rates
 from rltok_core.errors import UserError
+from rltok_core.files import write_whole
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def prepare(
         table = gpt2_alphabet()
         text = ["".join(table[byte] for byte in token) for token in spell(merges_N2)]
         lines = [f"{text[left]} {text[right]}\n" for left, right in merges_N2]
-        (out / "merges.txt").write_text("".join(lines), encoding="utf-8")
+        write_whole(out / "merges.txt", "".join(lines).encode())
         summary = {
             "kind": "bpe_causal" if causal else "bpe",
             "causal": causal,

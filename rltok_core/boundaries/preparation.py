@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from rltok_core.data.store import SPLITS, ByteStore
+from rltok_core.data.store import SPLITS, ByteStore, npy_file
 from rltok_core.errors import UserError
+from rltok_core.files import write_whole, written_aside
 
 NEVER = np.iinfo(np.int32).max  # the rank of a boundary that stays, whatever is chosen
 CHUNK_BYTES = 1 << 24  # decided at a time
@@ -75,34 +76,35 @@ def rates(ranks_J: np.ndarray, n_steps: int, lengths: list[int], sequence: int) 
     return (len(ranks_J) - np.concatenate([[0], removed.cumsum()])) / positions
 
 
-def _chunks(store: ByteStore) -> Iterator[tuple[int, list[bytes]]]:
-    """(first byte, documents) of about CHUNK_BYTES each."""
+def _chunks(store: ByteStore) -> Iterator[list[bytes]]:
+    """All documents, in order, about CHUNK_BYTES at a time."""
     begin = 0
     while begin < len(store):
         limit = store.offsets[begin] + CHUNK_BYTES
         end = max(begin + 1, int(np.searchsorted(store.offsets, limit, "right")) - 1)
-        yield int(store.offsets[begin]), [store[i].tobytes() for i in range(begin, end)]
+        yield [store[i].tobytes() for i in range(begin, end)]
         begin = end
 
 
 def write_hints(
     store: ByteStore, decide: Callable[[list[bytes]], np.ndarray], path: Path
 ) -> float | None:
-    """Write one uint8 a byte of the store; returns tokens per byte, None for an empty split."""
+    """Write one uint8 a byte of the store; returns tokens per byte, None for an empty split.
+
+    Raises:
+        UserError: the disk is full.
+    """
     partial = path.with_suffix(".partial")
     size, total = len(store.bytes), 0
-    if size:
-        hints = np.lib.format.open_memmap(partial, "w+", np.uint8, (size,))
-        for at, documents in _chunks(store):
-            starts_J = decide(documents)
-            hints[at : at + len(starts_J)] = starts_J
-            total += int(starts_J.sum())
-        hints.flush()
-        del hints
-    else:
-        with open(partial, "wb") as file:  # an empty file can't be mapped
-            np.save(file, np.zeros(0, np.uint8))
-    os.replace(partial, path)
+    with written_aside(partial, path):
+        with npy_file(partial, np.uint8, size) as file:
+            for documents in _chunks(store) if size else ():
+                starts_J = decide(documents)
+                file.write(starts_J.astype(np.uint8).tobytes())
+                total += int(starts_J.sum())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
     return total / size if size else None
 
 
@@ -159,7 +161,5 @@ def prepare_hints(
         },
         **choice.summary,
     }
-    partial = report.with_suffix(".partial")
-    partial.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(partial, report)
+    write_whole(report, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
     return summary

@@ -16,6 +16,7 @@ from rltok_core.config.schema import (
 )
 from rltok_core.config.strict import merge, nearest, parse, read_yaml
 from rltok_core.errors import UserError
+from rltok_core.files import write_whole
 
 CONFIGS = Path("configs")
 
@@ -171,12 +172,13 @@ def _resolve(
 
 
 def write_yaml(values: dict, path: Path) -> None:
-    """Write values as YAML, and leave a file that says the same untouched (its time counts)."""
+    """Write values as YAML, whole or not at all; a file that says the same is left untouched (its
+    time counts)."""
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    write_whole(path, text.encode())
 
 
 def write_run(run: RunConfig, path: Path) -> None:

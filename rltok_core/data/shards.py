@@ -278,10 +278,11 @@ class Workshop:
         if source.kind == "hub" and not local_files(source):
             commit = source.revision if _is_commit(source.revision) else commit_of(source)
             return [commit] == [entry["version"] for entry in manifest["sources"]]
-        files = list(dict.fromkeys(f for shard in self.shards for f in shard.files))
+        # once each, as in the manifest: a glob may name a declared file too
+        paths = list(dict.fromkeys(file.path for shard in self.shards for file in shard.files))
         if not is_parallel(source):  # a limit: what was not reached doesn't count
-            files = files[: len(manifest["sources"])]
-        now = [(file.path, self.checksums.sha256(file.path)) for file in files]
+            paths = paths[: len(manifest["sources"])]
+        now = [(path, self.checksums.sha256(path)) for path in paths]
         return now == [(entry["name"], entry["sha256"]) for entry in manifest["sources"]]
 
     def remove(self) -> None:

@@ -46,7 +46,7 @@ class ByteStore:
             if not path.is_file():
                 raise UserError(f"{path}: no such file; build it with `rltok data build`")
         size = bytes_path.stat().st_size
-        offsets = np.asarray(_load(offsets_path, "r"))
+        offsets = np.asarray(load_array(offsets_path, "r"))
         whole = offsets.dtype == np.int64 and offsets.ndim == 1 and len(offsets) > 0
         if not whole or offsets[0] != 0 or not _rising(offsets):
             raise UserError(f"{offsets_path}: damaged: not a rising list of offsets")
@@ -55,7 +55,7 @@ class ByteStore:
         # an empty file can't be mapped; a plain array on the map slices much faster than a memmap
         data = np.asarray(np.memmap(bytes_path, np.uint8, "r")) if size else np.zeros(0, np.uint8)
         truth_path = folder / "truth.npy"
-        truth = np.asarray(_load(truth_path, "r")) if truth_path.exists() else None
+        truth = np.asarray(load_array(truth_path, "r")) if truth_path.exists() else None
         if truth is not None and (truth.shape != (size,) or truth.dtype != np.uint8):
             raise UserError(f"{truth_path}: damaged: not one uint8 for each of {size} bytes")
         return cls(folder, data, offsets, truth)
@@ -126,7 +126,7 @@ def release(*arrays: np.ndarray | None) -> None:
             base.madvise(mmap.MADV_DONTNEED)
 
 
-def _load(path: Path, mmap_mode: str | None = None) -> np.ndarray:
+def load_array(path: Path, mmap_mode: str | None = None) -> np.ndarray:
     """np.load, with a message that names the file."""
     try:
         return np.load(path, mmap_mode=mmap_mode)
@@ -147,9 +147,9 @@ class SplitWriter:
         folder.mkdir(parents=True)
         self.folder, self.documents, self.bytes = folder, 0, 0
         self._digest = hashlib.sha256()
-        self._offsets = _npy(folder / "offsets.npy", np.int64, documents + 1)
+        self._offsets = npy_file(folder / "offsets.npy", np.int64, documents + 1)
         self._offsets.write(np.int64(0).tobytes())
-        self._truth = _npy(folder / "truth.npy", np.uint8, size) if with_truth else None
+        self._truth = npy_file(folder / "truth.npy", np.uint8, size) if with_truth else None
         self._data = open(folder / "bytes.bin", "wb", buffering=1 << 20)  # noqa: SIM115
         self._names = open(folder / "names.json", "w", encoding="utf-8")  # noqa: SIM115
 
@@ -185,8 +185,11 @@ class SplitWriter:
         }
 
 
-def _npy(path: Path, dtype, length: int):
-    """A file for `length` numbers that are written one after the other, with its .npy header."""
+def npy_file(path: Path, dtype, length: int):
+    """A file for `length` numbers that are written one after the other, with its .npy header.
+
+    Not a mapping: on a full disk that would end the process by a signal, without a word.
+    """
     file = open(path, "wb", buffering=1 << 20)  # noqa: SIM115
     header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (length,)}
     np.lib.format.write_array_header_1_0(file, header)

@@ -176,6 +176,12 @@ def decompress(
     header, code = Header.unpack(packed, name)
     if header.tag != model_tag(subject):
         raise UserError(f"{name}: made by another model, or by another stream seed, than this run")
+    try:
+        np.empty(header.length, np.uint8)  # costs nothing before it is written to
+    except (MemoryError, ValueError):
+        raise UserError(
+            f"{name}: damaged: its header says {header.length} bytes, more than memory can hold"
+        ) from None
     decoder = Decoder(code)
     file = _walk(subject, header, hints, lambda place, below: decoder.decode(below), check)
     if hashlib.sha256(file).digest() != header.digest:

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from rltok_core.config.strict import parse, read_yaml
+from rltok_core.files import write_whole
 from rltok_core.gradlab.config import GradlabConfig
 from rltok_core.gradlab.figure import bias_variance
 from rltok_core.gradlab.lab import run
@@ -38,7 +39,7 @@ def write(lab: GradlabConfig, configs: Path, out: Path) -> list[Path]:
         "caption.md": caption(rows, words),
     }
     for name, text in texts.items():
-        (out / name).write_text(text, encoding="utf-8")
+        write_whole(out / name, text.encode())
     with plt.rc_context(RC):
         pictures = save(bias_variance(rows), out / "figure", ("png", "pdf"))
     return [*(out / name for name in texts), *pictures]

@@ -137,9 +137,8 @@ class IncrementalDecoder(Decoder):
         super().__init__(model, batch, target_rate)
         config, (rows, length) = model.config, batch.ids_BS.shape
         device = batch.ids_BS.device
-        self.table_Sd = rope_table(
-            length, config.d_model // config.n_heads, config.rope_theta, device
-        )
+        size, rounded = config.d_model // config.n_heads, config.rope_positions == "bf16"
+        self.table_Sd = rope_table(length, size, config.rope_theta, device, rounded)
         self.down = [WindowPast(config.window) for _ in model.down]
         self.mid = [TokenPast(rows) for _ in model.mid]
         self.up = [WindowPast(config.window) for _ in model.up]

@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 
 from rltok_core.errors import UserError
+from rltok_core.files import write_whole
 from rltok_core.report.collect import collect
 from rltok_core.report.edition import Edition
 from rltok_core.report.page import report_html
@@ -38,7 +39,7 @@ def write_report(edition: Edition, out: Path) -> tuple[list[Written], Path]:
     """
     written = [write_product(name, edition, out) for name in PRODUCTS]
     page = out / "report.html"
-    page.write_text(report_html(edition, written, out), encoding="utf-8")
+    write_whole(page, report_html(edition, written, out).encode())
     write_contents(written, out)
     return written, page
 

@@ -73,7 +73,12 @@ class Result:
     def heatmap(self) -> list[dict]:
         """Documents of heatmap.json; empty if the run has none."""
         path = self.evaluation_folder / "heatmap.json"
-        return read_json(path)["documents"] if path.is_file() else []
+        if not path.is_file():
+            return []
+        documents = read_json(path).get("documents")
+        if not isinstance(documents, list):
+            raise Damaged(f"{path}: no list under 'documents'")
+        return documents
 
     @cached_property
     def documents(self) -> dict[int, tuple[int, float]]:
@@ -81,11 +86,14 @@ class Result:
         path = self.evaluation_folder / "documents.csv"
         if not path.is_file():
             return {}
+        found = {}
         with path.open(encoding="utf-8", newline="") as file:
-            return {
-                int(row["document"]): (int(row["bytes"]), float(row["bits"]))
-                for row in csv.DictReader(file)
-            }
+            try:
+                for row in csv.DictReader(file):
+                    found[int(row["document"])] = int(row["bytes"]), float(row["bits"])
+            except (ValueError, KeyError, TypeError):  # TypeError: a line that was cut
+                raise Damaged(f"{path}: line {len(found) + 2}: no document") from None
+        return found
 
 
 @dataclass(frozen=True)
@@ -136,22 +144,25 @@ def read_metrics(path: Path) -> tuple[list[dict], list[dict]]:
     """metrics.jsonl as (train records, validation records); a torn last line is left out.
 
     Raises:
-        Damaged: any other line that isn't strict JSON.
+        Damaged: any other line that isn't a step's record in strict JSON.
     """
     if not path.is_file():
         return [], []
     # "\n" alone ends a line: str.splitlines would also cut at U+2028 (K01)
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = path.read_bytes().split(b"\n")
     records = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            records.append(json.loads(line, parse_constant=_refuse))
+            record = json.loads(line, parse_constant=_refuse)
+            if not isinstance(record, dict) or "step" not in record:
+                raise ValueError("not the record of a step")
         except ValueError as error:
             if number == len(lines):  # no newline after it: the writer was stopped in mid-line
                 break
             raise Damaged(f"{path}: line {number}: {error}") from None
+        records.append(record)
     kinds = {"train": [], "validation": []}
     for record in records:
         kinds.setdefault(record.get("kind"), []).append(record)
@@ -197,7 +208,12 @@ def _collect_run(run: RunConfig, results: Path) -> Result:
         if not isinstance(found["evaluation"].get(name), (int, float)):
             reason = f"{evaluated / 'evaluation.json'}: no number under {name!r}"
             return Result(run, results, "damaged", reason, **found)
-    return Result(run, results, "complete", "", **found)
+    result = Result(run, results, "complete", "", **found)
+    try:
+        _ = result.heatmap, result.documents  # kept: read but once
+    except Damaged as error:
+        return Result(run, results, "damaged", str(error), **found)
+    return result
 
 
 def _check_data(results: list[Result]) -> None:

@@ -45,14 +45,13 @@ def handles(rows: list[Row], styles: dict[str, MethodStyle]) -> list[Line2D]:
     return [Line2D([], [], label=plain(name), **styles[name].line()) for name in names]
 
 
-def _series(row: Row, log: str, x: str, y: str) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(x, y) of each seed's log that has both."""
+def _series(row: Row, log: str, *names: str) -> list[list[np.ndarray]]:
+    """The named columns of each seed's log, of the records that have them all."""
     found = []
     for result in row.done:
-        records = [r for r in getattr(result, log) if _is(r.get(x)) and _is(r.get(y))]
+        records = [r for r in getattr(result, log) if all(_is(r.get(name)) for name in names)]
         if records:
-            xs = np.array([r[x] for r in records], dtype=np.float64)
-            found.append((xs, np.array([r[y] for r in records], dtype=np.float64)))
+            found.append([np.array([r[name] for r in records], np.float64) for name in names])
     return found
 
 
@@ -62,11 +61,13 @@ def _is(value: object) -> bool:
 
 def _by_step(row: Row, log: str, x: str, y: str) -> Curve | None:
     """Seeds joined at equal steps; x is their mean there (FLOPs differ a little by seed)."""
-    across, along = _series(row, log, "step", y), _series(row, log, "step", x)
-    if not across:
+    # the same records for both: a line of a log may lack y (no whitespace since the last one)
+    found = _series(row, log, "step", x, y)
+    if not found:
         return None
-    steps, mean, low, high = seeds_mean(across)
-    return (seeds_mean(along)[1], mean, low, high) if len(steps) else None
+    steps, mean, low, high = seeds_mean([(step, ys) for step, _, ys in found])
+    along = seeds_mean([(step, xs) for step, xs, _ in found])[1]
+    return (along, mean, low, high) if len(steps) else None
 
 
 def _draw(axes: Axes, curve: Curve, style: MethodStyle, **look) -> None:

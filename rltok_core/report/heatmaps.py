@@ -61,7 +61,8 @@ def level_color(step: int) -> str:
 def sheets(rows: list[Row]) -> list[Sheet]:
     """Gather the heat maps of every row, each from its lowest seed that has any.
 
-    Only documents whose bytes agree with the first method's are laid under it.
+    Only the same bytes share a sheet: methods that were asked for more of a document
+    (evaluation.heatmap_bytes) have one of their own.
     """
     made: dict[tuple, Sheet] = {}
     for row in rows:
@@ -206,9 +207,10 @@ def _family(edition: Edition, kind: str) -> Picture:
     found = [sheet for sheet in sheets(edition.done) if sheet.family == kind]
     if not found:
         raise NothingToShow(f"no run has a heat map of {kind} text")
-    figures = {
-        f"heatmap_{sheet.data}_{sheet.size}_{sheet.document}": draw(sheet) for sheet in found
-    }
+    figures = {}
+    for sheet in found:
+        stem = f"heatmap_{sheet.data}_{sheet.size}_{sheet.document}"
+        figures[f"{stem}_{len(sheet.text)}" if stem in figures else stem] = draw(sheet)
     words = (
         "The same held-out bytes under every method, each from its lowest seed. Fill: probability "
         "of a boundary on the byte; bar below it: a boundary that was sampled, or set by the rule. "

@@ -13,6 +13,8 @@ from pathlib import Path
 import matplotlib
 from PIL import Image
 
+from rltok_core.files import write_whole
+
 matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt  # noqa: E402  (the backend is chosen first)
@@ -116,20 +118,22 @@ def save(figure: Figure, stem: Path, kinds: tuple[str, ...] = ("png", "svg", "pd
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, not once a format
     for path, kind in zip(paths, kinds, strict=True):
+        buffer = io.BytesIO()
         if kind == "png":
-            _save_png(figure, path)
+            _save_png(figure, buffer)
         else:
-            figure.savefig(path, metadata=undated[kind])
+            figure.savefig(buffer, format=kind, metadata=undated[kind])
+        write_whole(path, buffer.getbuffer())
     plt.close(figure)
     return paths
 
 
-def _save_png(figure: Figure, path: Path) -> None:
+def _save_png(figure: Figure, file: io.BytesIO) -> None:
     """A PNG of 256 colours: a third of the size, no visible difference in flat graphics."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="rgba")  # not by way of a PNG that is read again
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="rgba")  # not by way of a PNG that is read again
     width, height = (int(size * plt.rcParams["savefig.dpi"]) for size in figure.get_size_inches())
-    image = Image.frombytes("RGBA", (width, height), buffer.getvalue()).convert("RGB")
+    image = Image.frombytes("RGBA", (width, height), drawn.getvalue()).convert("RGB")
     image.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(
-        path, format="PNG", optimize=True
+        file, format="PNG", optimize=True
     )

@@ -42,7 +42,7 @@ def ablations(rows: list[Row]) -> list[tuple[Row, dict[str, Row]]]:
             if (row.data, row.size) != corpus or ours.keys() != theirs.keys():
                 continue
             changed = [key for key in ours if ours[key] != theirs[key]]
-            if len(changed) == 1:
+            if len(changed) == 1 and not isinstance(ours[changed[0]], list):
                 name = SWITCHES.get((changed[0].rpartition(".")[2], ours[changed[0]]))
                 if name and changed[0].startswith("estimator.params."):
                     switched.setdefault(name, row)

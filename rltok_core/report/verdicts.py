@@ -27,7 +27,7 @@ ORDER_RULE = (
 
 
 class Setting(NamedTuple):
-    """What one of the paper's tables was measured on; `path` is part of the hub's name."""
+    """What one of the paper's tables was measured on; `path` is the dataset's name on the hub."""
 
     corpus: str
     path: str
@@ -48,7 +48,8 @@ def departures(run: RunConfig, setting: Setting) -> list[str]:
     training = run.training
     seen = training.steps * training.batch_size * training.seq_len
     checks = {
-        "corpus": setting.path in getattr(run.data.source, "path", "").lower(),
+        # whoever's copy it is; but fineweb-edu and fineweb-2 are other text
+        "corpus": getattr(run.data.source, "path", "").rpartition("/")[2].lower() == setting.path,
         "size": run.model.size == setting.size,
         "training bytes": abs(seen / setting.training_bytes - 1) <= 0.1,
         "curriculum": training.curriculum is None,

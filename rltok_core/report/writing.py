@@ -14,6 +14,7 @@ from pathlib import Path
 
 from matplotlib import rc_context
 
+from rltok_core.files import write_whole
 from rltok_core.report.edition import Block, Edition, NothingToShow, Picture, Table
 from rltok_core.report.latex import document
 from rltok_core.report.products import product
@@ -72,7 +73,10 @@ def write_contents(written: list[Written], out: Path) -> None:
     Only files that an earlier contents.json names are removed: they belong to other results.
     """
     path = out / CONTENTS
-    earlier = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    try:
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):  # none, or cut: whose files those were can't be told
+        earlier = {}
     made = {
         one.name: {
             "title": one.title,
@@ -85,7 +89,7 @@ def write_contents(written: list[Written], out: Path) -> None:
     now = {file for one in made.values() for file in one["files"]}
     for file in {file for one in earlier.values() for file in one["files"]} - now:
         (out / Path(file).name).unlink(missing_ok=True)
-    path.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_whole(path, (json.dumps(made, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def _save_picture(name: str, made: Picture, out: Path) -> list[Path]:
@@ -105,7 +109,7 @@ def _save_table(name: str, table: Table, edition: Edition, out: Path) -> list[Pa
         blocks = [(block.title, block.header, block.lines) for block in table.blocks]
         texts["tex"] = document(blocks, table.caption, below)
     for kind, text in texts.items():
-        (out / f"{name}.{kind}").write_text(text, encoding="utf-8")
+        write_whole(out / f"{name}.{kind}", text.encode())
     return [out / f"{name}.{kind}" for kind in texts]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from rltok_core.boundaries.contract import Estimator
 from rltok_core.config.schema import RunConfig
 from rltok_core.data.batches import Windows
-from rltok_core.data.store import ByteStore
+from rltok_core.data.store import ByteStore, load_array
 from rltok_core.errors import UserError
 
 
@@ -58,12 +58,12 @@ def prepared_hints(folder: Path, store: ByteStore, split: str) -> np.ndarray:
     """What `rltok prepare` wrote for a split: uint8, one a byte of the store, memory-mapped.
 
     Raises:
-        UserError: the file is missing, or was prepared from other data.
+        UserError: the file is missing or damaged, or was prepared from other data.
     """
     path = folder / f"{split}.hints.npy"
     if not path.is_file():
         raise UserError(f"{path}: missing; make it with `rltok prepare`")
-    hints = np.load(path, mmap_mode="r", allow_pickle=False)
+    hints = load_array(path, "r")
     if hints.shape != (len(store.bytes),):
         raise UserError(
             f"{path}: {hints.size} hints for the {len(store.bytes)} bytes of {split}; "

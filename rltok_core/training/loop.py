@@ -196,6 +196,7 @@ class _Session:
             if asked and not last:
                 self.say(f"{asked}: saved at step {step}; run the same command to go on")
                 return EXIT_REQUEUE
+        self._measure_memory()
         self.ranks.first_does(self._finish)
         return 0
 
@@ -280,7 +281,8 @@ class _Session:
             peak = torch.cuda.max_memory_allocated()
         else:
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        self.progress.peak_memory_bytes = max(self.progress.peak_memory_bytes, peak)
+        peaks = self.ranks.gather(peak)
+        self.progress.peak_memory_bytes = max(self.progress.peak_memory_bytes, *peaks)
 
     def _show(self, seen: dict[str, Any]) -> None:
         """A progress line on stderr about every ten seconds."""
@@ -302,7 +304,6 @@ class _Session:
     def _finish(self) -> None:
         """final.pt, then training.json: with both in place the run is complete."""
         progress, model = self.progress, self.trainer.model
-        self._measure_memory()
         buffer = io.BytesIO()
         step = {"step": progress.step}
         torch.save({"model": model.state_dict(), **self.identity, **step}, buffer)

@@ -1,6 +1,7 @@
 """`rltok prepare` end to end on awkward bytes, and the rate that it reports against a count."""
 
 import json
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -133,6 +134,22 @@ def test_chunks_of_documents_make_no_difference(data, tmp_path, monkeypatch):
     monkeypatch.setattr(preparation, "CHUNK_BYTES", 3)
     assert write_hints(store, decide, parts) == rate
     assert np.array_equal(np.load(whole), np.load(parts))
+
+
+def test_a_full_disk_is_said_and_leaves_no_half(data, tmp_path):
+    """The kernel itself refuses the write (a mapped file would end the process by a signal)."""
+    store, path = ByteStore.open(data / "train"), tmp_path / "train.hints.npy"
+    path.write_bytes(b"before")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    assert len(store.bytes) > 2000
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"train\.hints\.npy: not written, File too large"):
+            write_hints(store, lambda documents: np.ones(sum(map(len, documents)), bool), path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == b"before"
+    assert not list(tmp_path.glob("*.partial"))
 
 
 def test_an_empty_split_has_no_rate(data, tmp_path):

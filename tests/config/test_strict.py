@@ -1,8 +1,11 @@
 """Configuration: unknown keys, types as YAML and the command line spell them, hashes."""
 
+import errno
+
 import pytest
 import yaml
 
+from rltok_core import files
 from rltok_core.config.experiment import (
     load_estimator,
     load_experiment,
@@ -217,6 +220,22 @@ def test_a_run_read_back_is_the_same_run(tmp_path):
     before = path.stat().st_mtime_ns
     write_run(run, path)
     assert path.stat().st_mtime_ns == before  # an unchanged file keeps its time
+
+
+def test_a_run_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):
+    """A half-written config.yaml would lock a run folder out of its own checkpoints."""
+    (first,), (other,) = runs(training={"lr": 1e-5}), runs(training={"lr": 1e-4})
+    path = tmp_path / "config.yaml"
+    write_run(first, path)
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(UserError, match="config.yaml: not written, No space left"):
+        write_run(other, path)
+    assert read_run(path) == first
+    assert [found.name for found in tmp_path.iterdir()] == ["config.yaml"]
 
 
 def test_training_defaults_are_the_papers():

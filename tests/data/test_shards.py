@@ -81,6 +81,17 @@ def test_killed_twice_and_resumed_is_the_undisturbed_build(corpus, tmp_path):
     assert contents(tmp_path / "killed") == contents(tmp_path / "undisturbed")
 
 
+def test_a_declared_file_that_a_glob_names_too_is_no_reason_to_build_again(
+    corpus, tmp_path, monkeypatch
+):
+    source = corpus.source.model_dump() | {"validation_paths": [str(tmp_path / "3.txt")]}
+    config = DataConfig(**corpus.model_dump() | {"source": source})
+    manifest = build(config, tmp_path / "out")
+    assert manifest["splits"]["validation"]["documents"] == 40
+    monkeypatch.setattr(files, "_rows", None)  # nothing is read again
+    assert build(config, tmp_path / "out") == manifest
+
+
 def test_a_failing_shard_is_named_and_made_again_alone(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "SHARD_BYTES", 1)
     monkeypatch.setattr(shards, "MAX_DOCUMENT", 100)

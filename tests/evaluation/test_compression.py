@@ -153,6 +153,14 @@ def test_damage_never_passes_for_the_file(subject_of):
             decompress(subject, None, header + damaged)
 
 
+@pytest.mark.parametrize("length", [1 << 62, 1 << 70])
+def test_a_damaged_length_is_no_traceback(length, subject_of):
+    subject = subject_of()
+    header = Header(compression.model_tag(subject), length, bytes(32))
+    with pytest.raises(UserError, match=f"the file: damaged: its header says {length} bytes"):
+        decompress(subject, None, header.pack())
+
+
 def test_a_header_of_any_length_comes_back():
     for length in (0, 1, 127, 128, 129, 16384, 10**12):
         header = Header(b"abcd", length, bytes(range(32)))

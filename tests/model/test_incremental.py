@@ -95,6 +95,17 @@ def test_without_a_token_level():
         assert gap_BC[batch.length_B > i].abs().max() < 1e-9
 
 
+def test_positions_rounded_as_the_full_pass_rounds_them():
+    """bf16 holds every integer up to 256: only beyond can the two tables differ (ledger 3)."""
+    model, length = build(Thirds, rope_positions="bf16"), 300
+    ids_BS = torch.randint(N_SPECIAL, 320, (1, length), generator=torch.Generator().manual_seed(0))
+    batch = Batch(ids_BS, torch.tensor([length]), RandomStream([1]))
+    decoder = open_decoder(model, batch, RATE)
+    full_BSC = model(batch, RATE).logits_BSC
+    gaps = [decoder.step(ids_BS[:, i]) - full_BSC[:, i] for i in range(length)]
+    assert torch.stack(gaps).abs().max() < 1e-9
+
+
 def test_a_stepper_counts_only_for_what_it_knew():
     assert steps(build(Thirds).estimator) and not steps(build(Doubling).estimator)
     assert steps(build(Told).estimator) and not steps(build(Moved).estimator)

@@ -15,7 +15,7 @@ from rltok_core.report.boundaries import (
 )
 from rltok_core.report.collect import collect
 from rltok_core.report.edition import Edition, NothingToShow
-from rltok_core.report.heatmaps import texts
+from rltok_core.report.heatmaps import prose, texts
 
 
 def _edition(lab) -> Edition:
@@ -104,3 +104,13 @@ def test_checks_of_the_evaluation(lab):
     assert lines["bpe \u2020"] == ["1.900", "0.0100", "1.902", "0.5", "+0.030"]
     assert lines["bpe_causal"][3:] == ["none", "\u2013"]
     assert lines["hnet !"][3:] == ["\u2013", "\u2013"]
+
+
+def test_methods_with_more_of_a_document_have_a_picture_of_their_own(lab):
+    runs = lab.plan([lab.block("prose", ["uniform", "hnet"])])
+    for run in runs:
+        lab.finish(run)
+    _heatmap(lab, runs[0], [0] * 10)
+    assert list(prose(_edition(lab)).figures) == [
+        "heatmap_prose_tiny_1", "heatmap_prose_tiny_1_157", "heatmap_prose_tiny_3",
+    ]  # fmt: skip

@@ -85,6 +85,34 @@ def test_torn_last_line_is_left_out_and_a_damaged_one_named(tmp_path):
     assert read_metrics(tmp_path / "none.jsonl") == ([], [])
 
 
+@pytest.mark.parametrize("line", [b"3", b'{"kind": "train"}', b'{"kind": "train", "step": "\xff"}'])
+def test_a_line_that_is_no_record_is_named(line, tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(line + b'\n{"kind": "train", "step": 1}\n')
+    with pytest.raises(Damaged, match="line 1"):
+        read_metrics(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "where"),
+    [
+        ("heatmap.json", '{"documents": [', "heatmap.json"),
+        ("heatmap.json", "{}", "documents"),
+        ("documents.csv", "document,bytes,bits\n0,10,8.5\n1,10", "line 3"),
+        ("documents.csv", "document,bytes\n0,10\n", "line 2"),
+    ],
+)
+def test_a_damaged_file_beside_the_scores_is_one_damaged_run(name, text, where, lab):
+    """The others are still reported (K37)."""
+    runs = lab.plan([lab.block("prose", ["uniform", "hnet"])])
+    for run in runs:
+        lab.finish(run)
+    (lab.results / "evaluations" / runs[0].id / name).write_text(text)
+    damaged, whole = collect(lab.file).results
+    assert (damaged.status, whole.status) == ("damaged", "complete")
+    assert name in damaged.reason and where in damaged.reason
+
+
 def test_strict_json(tmp_path):
     path = tmp_path / "x.json"
     path.write_text("[1]")

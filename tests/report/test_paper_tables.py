@@ -104,6 +104,15 @@ def test_another_scale_names_what_is_other(lab):
     assert departures(run, MAIN) == ["corpus", "size", "training bytes", "curriculum", "controller"]
 
 
+@pytest.mark.parametrize("name", ["fineweb-edu", "fineweb-2"])
+def test_a_corpus_of_a_longer_name_is_another_one(name, lab):
+    runs = _paper_scale(lab)
+    assert departures(runs[0], MAIN) == []
+    source = runs[0].data.source.model_copy(update={"path": f"HuggingFaceFW/{name}"})
+    data = runs[0].data.model_copy(update={"source": source})
+    assert departures(runs[0].model_copy(update={"data": data}), MAIN) == ["corpus"]
+
+
 def test_code_and_rates(lab):
     for run in lab.plan([lab.block("code", ["score_function", "hnet", "uniform"])]):
         lab.finish(run)
@@ -134,6 +143,7 @@ def test_ablations_are_found_by_what_they_change(lab):
         lab, {}, {"label": "a", "params": {"gamma": 1}}, {"label": "b", "params": {"window": 1}},
         {"label": "two", "params": {"gamma": 1, "window": 1}},
         {"label": "c", "params": {"gamma": 0.9}},
+        {"label": "list", "training": {"betas": [0.9, 0.95]}},
     )  # fmt: skip
     for run in runs:
         lab.finish(run)

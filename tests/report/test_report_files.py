@@ -1,8 +1,10 @@
 """The whole report through its command: every file, the same hashes twice, escaped bytes."""
 
 import csv
+import errno
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -11,6 +13,7 @@ import sys
 
 import pytest
 
+from rltok_core import files
 from rltok_core.cli import main
 from rltok_core.config.experiment import read_experiment, write_matrix
 from rltok_core.errors import UserError
@@ -21,6 +24,7 @@ from rltok_core.report.glyphs import glyphs
 from rltok_core.report.heatmaps import LEVELS, level_color
 from rltok_core.report.products import PRODUCTS
 from rltok_core.report.style import KNOWN, method_styles
+from rltok_core.report.writing import Written, write_contents
 
 
 @pytest.fixture
@@ -104,6 +108,46 @@ def test_a_bare_result_without_logs_still_gives_a_report(lab, capsys):
     left = {path.name for path in (lab.home / "out").iterdir()}
     assert not {"flops_bpb.svg", "heatmap_prose_tiny_1.png", "position.png"} & left
     assert {"notes.txt", "bpb_by_method.svg"} <= left
+
+
+def test_a_line_of_the_log_without_whitespace_is_left_out(lab, capsys):
+    """Where a script has little whitespace, there may be none between two lines of the log."""
+    runs = lab.plan([lab.block("prose", ["uniform"])], seeds=[0, 1])
+    for run in runs:
+        lab.finish(run)
+    path = lab.results / "runs" / runs[0].id / "metrics.jsonl"
+    first, *others = path.read_text().splitlines(keepends=True)
+    record = json.loads(first) | {"whitespace_share": None}
+    path.write_text(json.dumps(record) + "\n" + "".join(others))
+    name = "whitespace_over_training"
+    assert main(["report", "--experiment", str(lab.file), "--only", name]) == 0
+    assert f"{name}.png" in capsys.readouterr().out
+
+
+def test_a_full_disk_is_said_and_leaves_what_was_there(small, capsys, monkeypatch):
+    names = ("main_table", "bpb_by_method")
+    arguments = ["report", "--experiment", str(small.file), "--only"]
+    for name in names:
+        assert main([*arguments, name]) == 0
+    out = small.home / "out"
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    for name, first in zip(names, ("main_table.csv", "bpb_by_method.png"), strict=True):
+        capsys.readouterr()
+        assert main([*arguments, name]) == 2
+        assert f"{first}: not written, No space left" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_a_list_of_contents_that_was_cut_is_made_anew(tmp_path):
+    contents = tmp_path / "contents.json"
+    contents.write_text('{"main_table": {"fi')
+    write_contents([Written("main_table", "Every method")], tmp_path)
+    assert list(json.loads(contents.read_text())) == ["main_table"]
 
 
 def test_one_product_alone(small, capsys):

@@ -52,6 +52,15 @@ def test_hints_that_are_missing_or_of_other_data_are_named(bench, tmp_path):
     assert windows.batch([0], [0]).hint_BS[0, 1]
 
 
+@pytest.mark.parametrize("kept", [0, 20, -5])
+def test_damaged_hints_are_named(kept, bench, tmp_path):
+    store, path = ByteStore.open(bench.data / "train"), tmp_path / "train.hints.npy"
+    np.save(path, np.zeros(len(store.bytes), np.uint8))
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(UserError, match=r"train.hints.npy: missing or damaged"):
+        open_windows(bench.run(), Prepared, "train", bench.data, tmp_path)
+
+
 def test_promise_2_rows_and_streams_do_not_depend_on_the_micro_batch(bench):
     """Nor on what came before: a step's batch is asked for out of order."""
 

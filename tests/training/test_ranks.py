@@ -8,6 +8,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -296,6 +297,17 @@ def test_resume_on_another_number_of_ranks_says_what_changed(bench, forked, rank
     assert forked(lambda: train(other, bench.data, out.parent / "b"), SPY_AT="7", **KILL)[0] < 0
     (code, text), _ = ranked(lambda: train(other, bench.data, out.parent / "b"))
     assert code == 0 and "from here 2 with 2" in text and "other rows" not in text
+
+
+def test_peak_memory_is_that_of_the_rank_that_needs_most(bench, ranked, run, out):
+    def work() -> int:
+        if os.environ["RANK"] == "1":
+            usage = SimpleNamespace(ru_maxrss=10**9)
+            loop.resource = SimpleNamespace(getrusage=lambda who: usage, RUSAGE_SELF=0)
+        return train(run, bench.data, out)
+
+    assert [code for code, _ in ranked(work)] == [0, 0]
+    assert json.loads((out / "training.json").read_text())["peak_memory_bytes"] == 1024 * 10**9
 
 
 def test_ranks_that_hold_other_weights_are_noticed(bench, ranked, run, out):

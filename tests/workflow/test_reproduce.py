@@ -59,6 +59,14 @@ def test_one_seed_comes_first_with_a_report_of_its_own(reproduce, monkeypatch, c
     assert "one seed of every run is done" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("results", ["./results", "results/"])
+def test_scores_are_asked_for_as_the_rules_spell_them(results, reproduce, monkeypatch):
+    path = Path("configs/experiments/two.yaml")
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"results": results}))
+    first, _ = call(reproduce, monkeypatch)
+    assert [word for word in first if word.endswith(".json")] == scores(5)
+
+
 def test_all_at_once_where_the_first_seed_is_there_or_something_else_is_asked(
     reproduce, monkeypatch
 ):

@@ -204,6 +204,9 @@ def _collect_run(run: RunConfig, results: Path) -> Result:
         else:
             reason = f"not trained: no {folder / 'training.json'}"
         return Result(run, results, "missing", reason, **found)
+    if found["evaluation"].get("evaluation_hash", run.evaluation_hash) != run.evaluation_hash:
+        reason = f"evaluated with other settings than the experiment's: {evaluated}"
+        return Result(run, results, "missing", reason, **found)
     for name in ("bpb", "boundary_rate"):
         if not isinstance(found["evaluation"].get(name), (int, float)):
             reason = f"{evaluated / 'evaluation.json'}: no number under {name!r}"

@@ -37,7 +37,7 @@ MARKS = {
     "curriculum": ("\u2021", "trained with the rate curriculum, which the paper doesn't have"),
     "controller": ("\u00a7", "boundary rate held by the controller, which the paper doesn't have"),
     "collapsed": ("!!", "boundary rate collapsed: below 1/4 or above 4 times the target"),
-    "off target": ("!", f"realised boundary rate more than {OFF_TARGET:.0%} off the target"),
+    "off target": ("!", f"boundary rate of a seed more than {OFF_TARGET:.0%} off the target"),
 }
 
 

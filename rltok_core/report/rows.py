@@ -125,15 +125,15 @@ class Row:
 
     @property
     def rate_flag(self) -> str:
-        """'collapsed' (< 1/4 or > 4x the target in any seed), 'off target' (> 10 %), or ''."""
+        """'collapsed' (< 1/4 or > 4x the target), 'off target' (> 10 %), in any seed; or ''."""
         if not self.has_tokens:
             return ""
         collapsed = [r for r in self.done if r.evaluation.get("rate_flag")]
         collapsed += [r for r in self.done if r.training.get("rate_collapsed")]
         if collapsed:
             return "collapsed"
-        rate = self.mean("boundary_rate")
-        if rate is not None and abs(rate / self.target_rate - 1) > OFF_TARGET:
+        rates = [r.evaluation["boundary_rate"] for r in self.done]
+        if any(abs(rate / self.target_rate - 1) > OFF_TARGET for rate in rates):
             return "off target"
         return ""
 

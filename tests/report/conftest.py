@@ -189,7 +189,7 @@ def made_up_evaluation(run, bpb: float | None) -> dict:
     return {
         "run_id": run.id,
         "run_hash": run.hash,
-        "evaluation_hash": "e" * 8,
+        "evaluation_hash": run.evaluation_hash,
         "data_hash": f"data-of-{run.data.name}",
         "experiment": run.experiment,
         "data": run.data.name,

@@ -73,6 +73,14 @@ def test_nothing_at_all_is_one_clear_error(lab):
         collect(lab.file)
 
 
+def test_an_evaluation_with_other_settings_is_not_this_ones(lab):
+    (run,) = lab.plan([lab.block("prose", ["uniform"])])
+    lab.finish(run, 1.5)
+    lab.plan([lab.block("prose", ["uniform"])], evaluation={"sequences": 7})
+    (result,) = collect(lab.file).results
+    assert result.status == "missing" and "evaluated with other settings" in result.reason
+
+
 def test_torn_last_line_is_left_out_and_a_damaged_one_named(tmp_path):
     path = tmp_path / "metrics.jsonl"
     whole = '{"kind": "train", "step": 1}\n{"kind": "validation", "step": 1}\n'

@@ -122,6 +122,13 @@ def test_a_method_without_any_finished_run_keeps_its_row(lab):
     assert (row["estimator"], row["n_seeds"], row["bpb"]) == ("hnet", "0", "")
 
 
+def test_K17_seeds_off_target_to_either_side_are_flagged_all_the_same(lab):
+    for run, rate in zip(lab.plan([lab.block("prose", ["hnet"])], seeds=[0, 1]), (0.26, 0.14)):
+        lab.finish(run, boundary_rate=rate)
+    (row,) = Edition(collect(lab.file)).rows
+    assert row.mean("boundary_rate") == pytest.approx(0.2) and row.rate_flag == "off target"
+
+
 def test_marks_and_caption(lab):
     training = {"curriculum": {"open_until": 0.1}, "controller": {"gain": 0.02}}
     runs = lab.plan([lab.block("prose", ["uniform", "bpe", "hnet", "stride"])], training=training)

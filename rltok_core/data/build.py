@@ -190,8 +190,8 @@ class Plan:
             held_out = "all" if self._by_key else self._bounds[-1]
             raise UserError(
                 f"{name}: {free} documents are left after filtering, the test and validation "
-                f"splits ask for {held_out} of them, and nothing is left to train on (max_documents "
-                "and max_bytes count files declared for test or validation, too, and those first)"
+                f"splits ask for {held_out} of them, and nothing is left to train on "
+                "(max_documents and max_bytes count files declared for test or validation, too, and those first)"
             )
 
     def split_of(self, record: tuple) -> str:

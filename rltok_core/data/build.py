@@ -191,7 +191,8 @@ class Plan:
             raise UserError(
                 f"{name}: {free} documents are left after filtering, the test and validation "
                 f"splits ask for {held_out} of them, and nothing is left to train on "
-                "(max_documents and max_bytes count files declared for test or validation, too, and those first)"
+                "(max_documents and max_bytes count files declared for test or validation, "
+                "too, and those first)"
             )
 
     def split_of(self, record: tuple) -> str:

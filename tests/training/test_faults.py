@@ -9,6 +9,7 @@ A few kills by default; `pytest -m slow` kills 200 times, and 40 times one or bo
 import contextlib
 import os
 import signal
+import threading
 import time
 
 import numpy as np
@@ -19,6 +20,7 @@ from rltok_core.training.loop import train
 pytestmark = pytest.mark.usefixtures("warm")
 
 STEPS = 24
+GRACE = 20.0  # seconds for a rank to notice that another died, unless it waits for its arrival
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,12 @@ def uninterrupted(bench, ranked, forked, warm):
     return found
 
 
+def kill(processes) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+
+
 def kill_again_and_again(bench, start_ranks, uninterrupted, size: int, kills: int, seed: int):
     """Runs, each killed until it ends by itself, until there have been that many kills.
 
@@ -62,12 +70,13 @@ def kill_again_and_again(bench, start_ranks, uninterrupted, size: int, kills: in
             # mostly in the middle of it; the last tries are let run to the end
             patience = float(random.uniform(0.02, 0.7 * seconds))
             doomed = [r for r in range(size) if random.random() < 0.7] or [0]
+            launcher = threading.Timer(GRACE, kill, [ranks])  # ends those who wait for a dead one
             if hits["kills"] < kills and attempt < 12:
                 time.sleep(patience)
-                for rank in doomed:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(ranks[rank].pid, signal.SIGKILL)
+                kill(ranks[rank] for rank in doomed)
+                launcher.start()
             codes = [rank.wait()[0] for rank in ranks]
+            launcher.cancel()
             hits["kills"] += codes.count(-signal.SIGKILL) > 0
             hits["while writing"] += bool(list(out.rglob(".*.tmp")))
             hits["resumes"] += attempt > 0

@@ -74,9 +74,12 @@ def caption(edition: Edition) -> str:
         f"{edition.title}: bits per byte (BPB) on "
         f"held-out text, lower is better; mean over the n seeds and, in brackets, "
         f"{INTERVAL}. A single seed has no interval and says n=1.",
-        f"\u0394 {baseline}: paired difference to {baseline} over the seeds that both have, with "
-        "its paired t interval.",
     ]
+    if _has(all_rows, baseline):
+        parts.append(
+            f"\u0394 {baseline}: paired difference to {baseline} over the seeds that both have, "
+            "with its paired t interval."
+        )
     if any(row.published for row in all_rows):
         settings = sorted({row.published.setting for row in all_rows if row.published})
         parts.append(
@@ -117,7 +120,10 @@ def reading_columns(block: list[Row], baseline: str) -> dict[str, callable]:
         "method": lambda row, _: method(row),
         "n": lambda row, _: _count(row),
         "BPB": lambda row, _: interval(row.bpb),
-        f"\u0394 {baseline}": lambda row, c: _difference(row, c, baseline),
+    }
+    if _has(block, baseline):
+        columns[f"\u0394 {baseline}"] = lambda row, c: _difference(row, c, baseline)
+    columns |= {
         "BPB early exit": lambda row, _: number(row.mean("bpb_early")),
         "rate": lambda row, _: number(row.boundary_mean("boundary_rate")),
         "bytes / token": lambda row, _: number(row.boundary_mean("bytes_per_token"), 2),
@@ -140,6 +146,11 @@ def reading_columns(block: list[Row], baseline: str) -> dict[str, callable]:
             row.published and row.published.value
         )
     return columns
+
+
+def _has(block: list[Row], baseline: str) -> bool:
+    """Whether there is anything to take differences to."""
+    return any(row.label == baseline and row.done for row in block)
 
 
 def leak_words(worst: float | None) -> str:

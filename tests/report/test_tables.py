@@ -79,6 +79,13 @@ def test_promise_10_K35_one_seed_says_so(lab):
     assert "±" not in text
 
 
+def test_without_a_baseline_there_is_no_column_of_differences(lab):
+    (run,) = lab.plan([lab.block("prose", ["hnet"])])
+    lab.finish(run)
+    _write(lab)
+    assert "uniform" not in (lab.home / "out" / "main_table.md").read_text()
+
+
 def test_K15_the_table_says_that_documents_are_never_packed(lab):
     (run,) = lab.plan([lab.block("prose", ["uniform"])])
     lab.finish(run)

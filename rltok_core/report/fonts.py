@@ -9,15 +9,14 @@ import importlib.util
 from functools import cache
 from pathlib import Path
 
-from matplotlib.font_manager import FontProperties, get_font
-from matplotlib.font_manager import findfont as find_font
+from matplotlib.font_manager import FontProperties, findfont, get_font
 
 MONO = "DejaVu Sans Mono"
 
 
 @cache
 def _files() -> list[Path]:
-    files = [Path(find_font(FontProperties(family=name))) for name in (MONO, "DejaVu Sans")]
+    files = [Path(findfont(FontProperties(family=name))) for name in (MONO, "DejaVu Sans")]
     zhplot = importlib.util.find_spec("zhplot")
     if zhplot is not None:
         files += sorted(Path(zhplot.origin).parent.glob("fonts/NotoSansSC-Regular.ttf"))

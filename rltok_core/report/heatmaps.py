@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from matplotlib.colors import LinearSegmentedColormap, to_hex
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Patch, PathPatch, Rectangle
 from matplotlib.path import Path as MplPath
 from matplotlib.textpath import TextPath
@@ -26,7 +26,6 @@ from rltok_core.report.style import INK, SOFT, plt
 PROBABILITY = LinearSegmentedColormap.from_list(
     "probability", ["#ffffff", "#fff1d6", "#ffd591", "#fdb04e", "#fa9a3c"]
 )
-LEVELS = 20
 COLUMNS = 80  # bytes a line of a picture
 LINE = 1.3  # distance of two lines, in cells
 HEAD = 0.5  # inches above the first method: title and legend
@@ -47,15 +46,6 @@ class Sheet:
     text: bytes
     family: str
     strips: list[Strip]
-
-
-def level(prob: float) -> int:
-    """Probability in 0..LEVELS steps."""
-    return int(round(min(max(prob, 0.0), 1.0) * LEVELS))
-
-
-def level_color(step: int) -> str:
-    return to_hex(PROBABILITY(step / LEVELS))
 
 
 def sheets(rows: list[Row]) -> list[Sheet]:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pytest
+from matplotlib.colors import to_hex
 
 from rltok_core import files
 from rltok_core.cli import main
@@ -21,7 +22,7 @@ from rltok_core.report import fonts
 from rltok_core.report.cli import find_experiment
 from rltok_core.report.fonts import font_for
 from rltok_core.report.glyphs import glyphs
-from rltok_core.report.heatmaps import LEVELS, level_color
+from rltok_core.report.heatmaps import PROBABILITY
 from rltok_core.report.products import PRODUCTS
 from rltok_core.report.style import KNOWN, method_styles
 from rltok_core.report.writing import Written, write_contents
@@ -222,8 +223,8 @@ def test_text_is_dark_enough_on_every_fill():
         parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
 
-    for step in range(LEVELS + 1):
-        ratio = (luminance(level_color(step)) + 0.05) / (luminance("#222222") + 0.05)
+    for step in range(21):
+        ratio = (luminance(to_hex(PROBABILITY(step / 20))) + 0.05) / (luminance("#222222") + 0.05)
         assert ratio > 7.0  # WCAG AAA
 
 
